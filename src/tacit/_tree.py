@@ -1,0 +1,39 @@
+"""Small algebra on trees of arrays that JAX and optax do not have."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from tacit.typing import Array, Key, Tree
+
+__all__ = ["at_least_float32", "num_records", "size", "split_like", "take"]
+
+
+def size(tree: Tree) -> int:
+    """Returns the number of scalars in a tree of arrays."""
+    return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))
+
+
+def num_records(data: Tree) -> int:
+    """Returns the length of the leading axis that all leaves share."""
+    lengths = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else -1 for leaf in jax.tree.leaves(data)}
+    if len(lengths) != 1 or -1 in lengths:
+        raise ValueError(f"leaves disagree on the number of records: {sorted(lengths)}")
+    return int(lengths.pop())
+
+
+def take(data: Tree, indices: Array) -> Tree:
+    """Gathers rows of every leaf; out-of-range indices are a bug, not a record, and give NaN."""
+    return jax.tree.map(lambda leaf: jnp.take(leaf, indices, axis=0), data)
+
+
+def split_like(key: Key, tree: Tree) -> Tree:
+    """Returns a tree of independent keys, one for each leaf."""
+    leaves, treedef = jax.tree.flatten(tree)
+    return jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
+
+
+def at_least_float32(tree: Tree) -> Tree:
+    """Promotes low-precision floating leaves, so that sums and noise keep their precision."""
+    return jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)), tree)

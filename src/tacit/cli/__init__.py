@@ -1,0 +1,1 @@
+"""The tacit command: one thin module per verb."""

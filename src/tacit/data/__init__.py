@@ -1,0 +1,1 @@
+"""Records from tables and images, under a public schema."""

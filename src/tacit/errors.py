@@ -1,0 +1,34 @@
+"""The errors and warnings that tacit raises, so that callers can tell them apart."""
+
+__all__ = [
+    "BudgetExceededError",
+    "CrossRecordError",
+    "InvalidArgumentError",
+    "PrivacyWarning",
+    "TacitError",
+    "UnprovenAccountingError",
+]
+
+
+class TacitError(Exception):
+    """Any error that tacit raises on purpose; the command line prints it without a traceback."""
+
+
+class InvalidArgumentError(TacitError, ValueError):
+    """An argument is wrong; the message names it, shows its value and says what to do."""
+
+
+class BudgetExceededError(TacitError):
+    """The work would cost more than the budget allows; no record was touched."""
+
+
+class CrossRecordError(TacitError):
+    """A loss mixes records, keeps state, or lets a record out by a side channel."""
+
+
+class UnprovenAccountingError(TacitError):
+    """Nobody has proven a guarantee for this sampling, adjacency and accountant."""
+
+
+class PrivacyWarning(UserWarning):
+    """Something is allowed but weakens what the privacy guarantee means."""

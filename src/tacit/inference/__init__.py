@@ -1,0 +1,1 @@
+"""Inference methods: the only layer that knows both privacy and models."""

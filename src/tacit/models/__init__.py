@@ -1,0 +1,1 @@
+"""Models: priors, likelihoods and networks; they know nothing of privacy."""
