@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["fraction", "non_negative", "one_of", "positive", "positive_integer"]
+__all__ = ["finite", "fraction", "non_negative", "one_of", "positive", "positive_integer"]
 
 
 def _number(name: str, value: object) -> float:
@@ -35,6 +35,13 @@ def non_negative(*, infinite: bool = False, **values: object) -> None:
             raise InvalidArgumentError(f"{name} must be {kind}; got {value!r}.")
 
 
+def finite(**values: object) -> None:
+    """Raises unless every value is a number other than infinity."""
+    for name, value in values.items():
+        if math.isinf(_number(name, value)):
+            raise InvalidArgumentError(f"{name} must be finite; got {value!r}.")
+
+
 def fraction(*, zero: bool = False, one: bool = True, **values: object) -> None:
     """Raises unless every value lies between 0 and 1; ``zero`` and ``one`` admit the ends."""
     for name, value in values.items():
@@ -59,4 +66,6 @@ def one_of(options: tuple[str, ...], **values: object) -> None:
     """Raises unless every value is one of the named options."""
     for name, value in values.items():
         if value not in options:
-            raise InvalidArgumentError(f"{name} must be one of {', '.join(options)}; got {value!r}.")
+            raise InvalidArgumentError(
+                f"{name} must be one of {', '.join(options)}; got {value!r}."
+            )

@@ -1,1 +1,25 @@
 """Records from tables and images, under a public schema."""
+
+from tacit.data.adult import ADULT_SCHEMA, load_adult
+from tacit.data.columns import Categorical, Column, Numeric, Scale, Target
+from tacit.data.images import encode_images
+from tacit.data.records import as_records
+from tacit.data.schema import Schema
+from tacit.data.sources import open_arrays, open_table
+from tacit.data.tables import encode_table
+
+__all__ = [
+    "ADULT_SCHEMA",
+    "Categorical",
+    "Column",
+    "Numeric",
+    "Scale",
+    "Schema",
+    "Target",
+    "as_records",
+    "encode_images",
+    "encode_table",
+    "load_adult",
+    "open_arrays",
+    "open_table",
+]
