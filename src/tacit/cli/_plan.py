@@ -1,0 +1,173 @@
+"""What every verb about privacy asks: how batches are drawn, and who accounts for them."""
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+
+import dp_accounting as dpa
+import typer
+from dp_accounting import DpEvent
+
+from tacit import _check
+from tacit.errors import InvalidArgumentError
+from tacit.privacy.accounting import GDP, PLD, RDP, Accountant, Adjacency, CLTApproximation
+
+__all__ = [
+    "AccountantOption",
+    "AdjacencyOption",
+    "BatchOption",
+    "CapacityOption",
+    "DeltaOption",
+    "JsonOption",
+    "Plan",
+    "RateOption",
+    "RecordsOption",
+    "SamplingOption",
+    "check_delta",
+    "check_positive",
+]
+
+
+class SamplingName(enum.Enum):
+    """How batches are drawn."""
+
+    POISSON = "poisson"
+    FIXED = "fixed"
+    FULL = "full"
+
+
+class AccountantName(enum.Enum):
+    """Who accounts for them."""
+
+    PLD = "pld"
+    RDP = "rdp"
+    GDP = "gdp"
+    CLT_APPROXIMATION = "clt-approximation"
+
+    def build(self, adjacency: Adjacency) -> Accountant:
+        """The accountant of this name."""
+        match self:
+            case AccountantName.PLD:
+                return PLD(adjacency=adjacency)
+            case AccountantName.RDP:
+                return RDP(adjacency=adjacency)
+            case AccountantName.GDP:
+                return GDP(adjacency=adjacency)
+            case AccountantName.CLT_APPROXIMATION:
+                return CLTApproximation(adjacency=adjacency)
+
+
+_SAMPLING, _ACCOUNTING = "How batches are drawn", "How it is accounted for"
+
+SamplingOption: TypeAlias = Annotated[
+    SamplingName,
+    typer.Option(
+        help="Each record by its own coin (poisson), a fixed number of records, or all (full).",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+RateOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        help="Chance that a record is in a batch; or give --batch and --records.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+RecordsOption: TypeAlias = Annotated[
+    int | None, typer.Option(help="Number of records (people).", rich_help_panel=_SAMPLING)
+]
+BatchOption: TypeAlias = Annotated[
+    int | None, typer.Option(help="(Expected) records per batch.", rich_help_panel=_SAMPLING)
+]
+CapacityOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        help="Largest batch that is kept; a larger one loses records at random. Needs --records.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+AccountantOption: TypeAlias = Annotated[
+    AccountantName,
+    typer.Option(
+        help="Tight (pld), looser (rdp), exact for full batches (gdp), or not a bound at all.",
+        rich_help_panel=_ACCOUNTING,
+    ),
+]
+AdjacencyOption: TypeAlias = Annotated[
+    Adjacency, typer.Option(help="Which data sets are neighbours.", rich_help_panel=_ACCOUNTING)
+]
+DeltaOption: TypeAlias = Annotated[
+    float, typer.Option(help="Chance that the promise fails; well below 1/records.")
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How batches are drawn, as the options say."""
+
+    sampling: SamplingName
+    rate: float | None
+    records: int | None
+    batch: int | None
+    capacity: int | None
+
+    def __post_init__(self) -> None:
+        for option in ("records", "batch", "capacity"):
+            if getattr(self, option) is not None:
+                _check.positive_integer(**{f"--{option}": getattr(self, option)})
+        if self.capacity is not None and self.sampling is not SamplingName.POISSON:
+            raise InvalidArgumentError(
+                f"--capacity cuts Poisson batches; --sampling {self.sampling.value} has none."
+            )
+        if self.capacity is not None and self.records is None:
+            raise InvalidArgumentError("--capacity needs the number of records; add --records.")
+        if self.records is not None and self.batch is not None and self.batch > self.records:
+            raise InvalidArgumentError(
+                f"--batch must be at most --records; got {self.batch} of {self.records}."
+            )
+
+    def release(self, noise_multiplier: float) -> DpEvent:
+        """The cost of one step."""
+        event = dpa.GaussianDpEvent(noise_multiplier)
+        match self.sampling:
+            case SamplingName.FULL:
+                return event
+            case SamplingName.FIXED:
+                if self.records is None or self.batch is None:
+                    raise InvalidArgumentError("--sampling fixed needs --records and --batch.")
+                return dpa.SampledWithoutReplacementDpEvent(self.records, self.batch, event)
+            case SamplingName.POISSON:
+                rate = self._poisson_rate()
+                if self.capacity is None:
+                    return dpa.PoissonSampledDpEvent(rate, event)
+                return dpa.TruncatedSubsampledGaussianDpEvent(
+                    self.records, rate, self.capacity, noise_multiplier
+                )
+
+    def steps(self, noise_multiplier: float, num_steps: int) -> DpEvent:
+        """The cost of a run."""
+        return dpa.SelfComposedDpEvent(self.release(noise_multiplier), num_steps)
+
+    def _poisson_rate(self) -> float:
+        if self.rate is not None:
+            arguments: dict[str, Any] = {"--rate": self.rate}
+            _check.fraction(**arguments)
+            return self.rate
+        if self.records is None or self.batch is None:
+            raise InvalidArgumentError(
+                "--sampling poisson needs --rate, or --batch and --records to compute it."
+            )
+        return self.batch / self.records
+
+
+def check_positive(option: str, value: float) -> None:
+    """Raises unless an option is a positive number."""
+    arguments: dict[str, Any] = {option: value}
+    _check.positive(**arguments)
+
+
+def check_delta(value: float) -> None:
+    """Raises unless ``--delta`` is a chance that is neither nothing nor certain."""
+    arguments: dict[str, Any] = {"--delta": value}
+    _check.fraction(one=False, **arguments)

@@ -1,0 +1,190 @@
+"""What a cost consists of: equal noisy sums, counted."""
+
+import enum
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias
+
+import dp_accounting as dpa
+from dp_accounting import DpEvent
+
+from tacit.errors import InvalidArgumentError, UnprovenAccountingError
+
+__all__ = ["Counts", "Release", "Sampling", "count_releases", "merge_similar"]
+
+
+class Sampling(enum.Enum):
+    """How the batch behind a release was drawn."""
+
+    FULL = "full batch"
+    POISSON = "Poisson batch"
+    TRUNCATED = "truncated Poisson batch"
+    FIXED = "fixed-size batch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One Gaussian sum over one batch.
+
+    Attributes:
+      sampling: how the batch was drawn.
+      noise_multiplier: standard deviation of the noise over the clip norm; 0 means no privacy.
+      rate: the chance that a record is drawn (before truncation).
+      num_records: the size of the data set, where the analysis needs it.
+      size: the batch size (FIXED) or the capacity (TRUNCATED).
+    """
+
+    sampling: Sampling
+    noise_multiplier: float
+    rate: float = 1.0
+    num_records: int = 0
+    size: int = 0
+
+
+Counts: TypeAlias = tuple[tuple[Release, int], ...]
+"""Distinct releases, each with how often it is made; hashable, so that results can be cached."""
+
+_LEAST_NOISE, _MOST_NOISE, _LEAST_RATE = 1e-9, 1e9, 1e-12
+"""Beyond these, squares and logarithms leave the range of doubles; rounded to the safe side."""
+
+
+def count_releases(cost: DpEvent) -> Counts:
+    """Flattens a cost into its distinct releases; a batch that is always empty is left out."""
+    counter: Counter[Release] = Counter()
+    for release, count in _leaves(cost, 1):
+        if count > 0 and release.rate > 0:
+            counter[release] += count
+    return tuple(counter.items())
+
+
+def _leaves(event: DpEvent, count: int) -> Iterator[tuple[Release, int]]:
+    match event:
+        case dpa.NoOpDpEvent():
+            return
+        case dpa.NonPrivateDpEvent():
+            yield Release(sampling=Sampling.FULL, noise_multiplier=0.0), count
+        case dpa.SelfComposedDpEvent():
+            yield from _leaves(event.event, count * _whole(event.count))
+        case dpa.ComposedDpEvent():
+            for part in event.events:
+                yield from _leaves(part, count)
+        case _:
+            yield _release(event), count
+
+
+def _release(event: DpEvent) -> Release:
+    match event:
+        case dpa.GaussianDpEvent():
+            return Release(sampling=Sampling.FULL, noise_multiplier=_noise(event))
+        case dpa.PoissonSampledDpEvent():
+            return _poisson(event.sampling_probability, _noise(event.event))
+        case dpa.TruncatedSubsampledGaussianDpEvent():
+            noise = _noise(dpa.GaussianDpEvent(event.noise_multiplier))
+            if event.truncated_batch_size >= event.dataset_size:
+                return _poisson(event.sampling_probability, noise)
+            return Release(
+                sampling=Sampling.TRUNCATED,
+                noise_multiplier=noise,
+                rate=_probability(event.sampling_probability),
+                num_records=event.dataset_size,
+                size=event.truncated_batch_size,
+            )
+        case dpa.SampledWithoutReplacementDpEvent():
+            noise = _noise(event.event)
+            rate = _probability(event.sample_size / event.source_dataset_size)
+            if rate == 1.0:
+                return Release(sampling=Sampling.FULL, noise_multiplier=noise)
+            return Release(
+                sampling=Sampling.FIXED,
+                noise_multiplier=noise,
+                rate=rate,
+                num_records=event.source_dataset_size,
+                size=event.sample_size,
+            )
+        case _:
+            raise _unknown(event)
+
+
+def _poisson(rate: float, noise_multiplier: float) -> Release:
+    rate = _probability(rate)
+    if rate == 1.0:
+        return Release(sampling=Sampling.FULL, noise_multiplier=noise_multiplier)
+    return Release(sampling=Sampling.POISSON, noise_multiplier=noise_multiplier, rate=rate)
+
+
+def _noise(event: DpEvent) -> float:
+    """The multiplier of one Gaussian that tells as much as all those in ``event`` together."""
+    match event:
+        case dpa.GaussianDpEvent():
+            noise = float(event.noise_multiplier)
+            if not noise >= 0:
+                raise InvalidArgumentError(
+                    f"noise_multiplier must be a non-negative number; got {noise!r}."
+                )
+            return 0.0 if noise < _LEAST_NOISE else min(noise, _MOST_NOISE)
+        case dpa.SelfComposedDpEvent():
+            return _joint_noise([_noise(event.event)] * min(1, _whole(event.count)), event.count)
+        case dpa.ComposedDpEvent():
+            return _joint_noise([_noise(part) for part in event.events], 1)
+        case _:
+            raise _unknown(event)
+
+
+def _joint_noise(multipliers: Iterable[float], count: int) -> float:
+    precision = 0.0
+    for noise in multipliers:
+        if noise == 0:
+            return 0.0
+        precision += count / noise**2
+    return _MOST_NOISE if precision == 0 else precision**-0.5
+
+
+def _probability(rate: float) -> float:
+    if not 0 <= rate <= 1:
+        raise InvalidArgumentError(f"a sampling rate must lie in [0, 1]; got {rate!r}.")
+    return 0.0 if rate == 0 else max(float(rate), _LEAST_RATE)
+
+
+def _whole(count: int) -> int:
+    if count < 0 or count != int(count):
+        raise InvalidArgumentError(f"a count must be a whole number, not negative; got {count!r}.")
+    return int(count)
+
+
+def _unknown(event: DpEvent) -> UnprovenAccountingError:
+    return UnprovenAccountingError(
+        f"tacit cannot account for {type(event).__name__}. Use Gaussian releases on full, Poisson "
+        "or fixed-size batches, or account for this cost with dp_accounting directly."
+    )
+
+
+def merge_similar(counts: Counts, limit: int) -> Counts:
+    """Leaves at most ``limit`` distinct noise multipliers for each way of sampling.
+
+    Guarantee:
+      Pessimistic: a multiplier is only ever replaced by a smaller one, which occurs in ``counts``.
+      With a largest and smallest multiplier b and a, none shrinks by more than (b/a)^(1/limit).
+    """
+
+    def family(item: tuple[Release, int]) -> tuple[object, ...]:
+        release = item[0]
+        return release.sampling.value, release.rate, release.num_records, release.size
+
+    merged: Counter[Release] = Counter()
+    for _, group in groupby(sorted(counts, key=family), key=family):
+        members = sorted(group, key=lambda item: item[0].noise_multiplier)
+        low, high = members[0][0].noise_multiplier, members[-1][0].noise_multiplier
+        if len(members) <= limit or low == 0:
+            merged.update(dict(members))
+            continue
+        cells = limit / math.log(high / low)
+        for _, cell in groupby(
+            members,
+            key=lambda m: min(limit - 1, int(cells * math.log(m[0].noise_multiplier / low))),
+        ):
+            similar = list(cell)
+            merged[similar[0][0]] += sum(count for _, count in similar)
+    return tuple(merged.items())

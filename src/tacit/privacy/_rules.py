@@ -1,0 +1,185 @@
+"""The one table: sampling x adjacency x accountant -> how a release is accounted for.
+
+A cell that is missing has no proof that we know of, and asking for it raises. All scaling of
+sensitivities happens here and nowhere else: a record that is replaced moves a sum by 2, not 1,
+and so does one that displaces another from a batch of bounded size.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import UnprovenAccountingError
+from tacit.privacy import _pairs, _renyi
+from tacit.privacy._pairs import Pair
+from tacit.privacy._releases import Release, Sampling
+from tacit.privacy.adjacency import Adjacency
+
+__all__ = ["CLT", "GDP", "PLD", "RDP", "UNAMPLIFIED", "SquaredMu", "Table", "look_up"]
+
+Rule = TypeVar("Rule")
+Table: TypeAlias = Mapping[tuple[Sampling, Adjacency], Rule]
+
+SquaredMu: TypeAlias = Callable[[Release], float]
+
+_FULL, _POISSON = Sampling.FULL, Sampling.POISSON
+_TRUNCATED, _FIXED = Sampling.TRUNCATED, Sampling.FIXED
+_ZERO, _ADD, _REPLACE = Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
+
+
+def look_up(table: Table[Rule], release: Release, adjacency: Adjacency, accountant: str) -> Rule:
+    """Returns the rule of a cell, or raises with the cell's name and what to do instead."""
+    rule = table.get((release.sampling, adjacency))
+    if rule is None:
+        others = [str(a) for a in Adjacency if (release.sampling, a) in table]
+        remedy = f"adjacency {' or '.join(others)}" if others else "another way of sampling"
+        raise UnprovenAccountingError(
+            f"nobody has proven how {accountant} accounts for a {release.sampling.value} under "
+            f"adjacency {adjacency}. Use the PLD accountant, or {remedy}."
+        )
+    return rule
+
+
+# PLD: a pair for each direction (record in the first data set, record in the second); composed
+# separately, the worse one counts. A symmetric pair serves both.
+
+
+def _both_ways(rate: float, noise: float) -> tuple[Pair, ...]:
+    removal = _pairs.removal(rate, noise)
+    return removal, removal.swapped()
+
+
+def _pairs_poisson(r: Release) -> tuple[Pair, ...]:
+    return _both_ways(r.rate, r.noise_multiplier)
+
+
+def _pairs_poisson_replace(r: Release) -> tuple[Pair, ...]:
+    return (_pairs.replacement(r.rate, r.noise_multiplier),)
+
+
+def _pairs_truncated(r: Release) -> tuple[Pair, ...]:
+    return tuple(_pairs.truncated(r, pair) for pair in _pairs_poisson(r))
+
+
+def _pairs_truncated_replace(r: Release) -> tuple[Pair, ...]:
+    return tuple(_pairs.truncated(r, pair) for pair in _pairs_poisson_replace(r))
+
+
+def _pairs_fixed(r: Release) -> tuple[Pair, ...]:
+    return _both_ways(r.rate, r.noise_multiplier / 2)
+
+
+def _pairs_fixed_replace(r: Release) -> tuple[Pair, ...]:
+    # Proven is only the curve of the pair below for epsilon >= 0, in both directions.
+    return (_pairs.symmetric(_pairs.removal(r.rate, r.noise_multiplier / 2).forward),)
+
+
+def _pairs_full(r: Release) -> tuple[Pair, ...]:
+    return (_pairs.removal(1.0, r.noise_multiplier),)
+
+
+def _pairs_full_replace(r: Release) -> tuple[Pair, ...]:
+    return (_pairs.removal(1.0, r.noise_multiplier / 2),)
+
+
+PLD: Table[Callable[[Release], tuple[Pair, ...]]] = {
+    (_FULL, _ZERO): _pairs_full,
+    (_FULL, _ADD): _pairs_full,
+    (_FULL, _REPLACE): _pairs_full_replace,
+    (_POISSON, _ZERO): _pairs_poisson,
+    (_POISSON, _ADD): _pairs_poisson,
+    (_POISSON, _REPLACE): _pairs_poisson_replace,
+    (_TRUNCATED, _ZERO): _pairs_truncated,
+    (_TRUNCATED, _ADD): _pairs_truncated,
+    (_TRUNCATED, _REPLACE): _pairs_truncated_replace,
+    (_FIXED, _ZERO): _pairs_fixed_replace,
+    (_FIXED, _ADD): _pairs_fixed,
+    (_FIXED, _REPLACE): _pairs_fixed_replace,
+}
+
+
+# RDP: divergences at the fixed orders. A truncated batch is accounted as an untruncated one here;
+# the accountant adds what truncation can change to delta. Zeroing a record of a fixed-size batch
+# is a case of replacing it.
+
+
+def _renyi_full(r: Release) -> NDArray[np.float64]:
+    return _renyi.gaussian(r.noise_multiplier)
+
+
+def _renyi_full_replace(r: Release) -> NDArray[np.float64]:
+    return _renyi.gaussian(r.noise_multiplier / 2)
+
+
+def _renyi_poisson(r: Release) -> NDArray[np.float64]:
+    return _renyi.poisson(r.rate, r.noise_multiplier)
+
+
+def _renyi_fixed(r: Release) -> NDArray[np.float64]:
+    return _renyi.poisson(r.rate, r.noise_multiplier / 2)
+
+
+def _renyi_fixed_replace(r: Release) -> NDArray[np.float64]:
+    return _renyi.fixed_size(r.rate, r.noise_multiplier / 2)
+
+
+RDP: Table[Callable[[Release], NDArray[np.float64]]] = {
+    (_FULL, _ZERO): _renyi_full,
+    (_FULL, _ADD): _renyi_full,
+    (_FULL, _REPLACE): _renyi_full_replace,
+    (_POISSON, _ZERO): _renyi_poisson,
+    (_POISSON, _ADD): _renyi_poisson,
+    (_TRUNCATED, _ZERO): _renyi_poisson,
+    (_TRUNCATED, _ADD): _renyi_poisson,
+    (_FIXED, _ZERO): _renyi_fixed_replace,
+    (_FIXED, _ADD): _renyi_fixed,
+    (_FIXED, _REPLACE): _renyi_fixed_replace,
+}
+
+
+# GDP and the CLT: the square of mu, which adds up.
+
+
+def _one(r: Release) -> float:
+    return _divide(1.0, r.noise_multiplier)
+
+
+def _two(r: Release) -> float:
+    return _divide(2.0, r.noise_multiplier)
+
+
+def _limit(r: Release) -> float:
+    exponent = _one(r)
+    return math.inf if exponent > 700 else r.rate**2 * math.expm1(exponent)
+
+
+def _divide(sensitivity: float, noise: float) -> float:
+    ratio = sensitivity / noise
+    return ratio * ratio  # not a power: that raises where this is infinite
+
+
+GDP: Table[SquaredMu] = {
+    (_FULL, _ZERO): _one,
+    (_FULL, _ADD): _one,
+    (_FULL, _REPLACE): _two,
+}
+
+CLT: Table[SquaredMu] = {
+    (sampling, adjacency): _limit
+    for sampling in (_FULL, _POISSON, _TRUNCATED)
+    for adjacency in (_ZERO, _ADD)
+}
+
+UNAMPLIFIED: Table[SquaredMu] = {
+    # An adversary who sees which records were drawn. Where the draw does not depend on the data
+    # only the record itself changes; else it may also take another record's place.
+    **{(sampling, _ZERO): _one for sampling in Sampling},
+    **{(sampling, _REPLACE): _two for sampling in Sampling},
+    (_FULL, _ADD): _one,
+    (_POISSON, _ADD): _one,
+    (_TRUNCATED, _ADD): _two,
+    (_FIXED, _ADD): _two,
+}
