@@ -1,1 +1,62 @@
 """Models: priors, likelihoods and networks; they know nothing of privacy."""
+
+from tacit.models.activations import Activation
+from tacit.models.adapters import from_equinox, from_flax, from_function, from_nnx
+from tacit.models.architectures import (
+    ghitu_mnist_mlp,
+    ghitu_pneumonia_cnn,
+    zhang_mnist_cnn,
+    zhang_mnist_mlp,
+    zhang_regression_mlp,
+)
+from tacit.models.base import Likelihood, Model, Moments, Network, Prediction, Prior
+from tacit.models.bayesian import bayesian, model_from_spec
+from tacit.models.cnn import CNN, AveragePool, Conv, MaxPool
+from tacit.models.embedding import EmbeddingBag
+from tacit.models.likelihoods import (
+    Bernoulli,
+    Categorical,
+    FixedGaussian,
+    HeteroscedasticGaussian,
+    LearntGaussian,
+    PoissonCounts,
+)
+from tacit.models.mlp import MLP
+from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
+
+__all__ = [
+    "CNN",
+    "MLP",
+    "Activation",
+    "AveragePool",
+    "Bernoulli",
+    "Categorical",
+    "Conv",
+    "EmbeddingBag",
+    "FixedGaussian",
+    "FlatPrior",
+    "GaussianPrior",
+    "HeteroscedasticGaussian",
+    "LaplacePrior",
+    "LearntGaussian",
+    "Likelihood",
+    "MaxPool",
+    "Model",
+    "Moments",
+    "Network",
+    "PerLeafPrior",
+    "PoissonCounts",
+    "Prediction",
+    "Prior",
+    "bayesian",
+    "from_equinox",
+    "from_flax",
+    "from_function",
+    "from_nnx",
+    "ghitu_mnist_mlp",
+    "ghitu_pneumonia_cnn",
+    "model_from_spec",
+    "zhang_mnist_cnn",
+    "zhang_mnist_mlp",
+    "zhang_regression_mlp",
+]

@@ -1,0 +1,104 @@
+"""Bayesian networks: a network, a prior and a likelihood make a model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from tacit.errors import InvalidArgumentError
+from tacit.models.base import Likelihood, Model, Network, Prediction, Prior
+from tacit.models.spec import LIKELIHOODS, NETWORKS, PRIORS, decode, encode
+from tacit.typing import Array, Input, Key, Params, Record, Scalar
+
+__all__ = ["bayesian", "model_from_spec"]
+
+
+def bayesian(network: Network, *, prior: Prior, likelihood: Likelihood) -> Model:
+    """Returns the model of a network under a prior, with a distribution of the target.
+
+    The parameters are ``{"network": ...}`` and, beside it, those of the likelihood if it has any.
+    The prior is that of the network's parameters; the likelihood brings its own.
+
+    Args:
+      network: a network of this package, or any object with its two functions.
+      prior: the density of the network's parameters.
+      likelihood: what the outputs mean.
+
+    Example:
+      >>> import jax
+      >>> from tacit.models import MLP, Categorical, GaussianPrior
+      >>> model = bayesian(
+      ...     MLP(num_inputs=4, hidden=(8,), num_outputs=3),
+      ...     prior=GaussianPrior(std=1.0),
+      ...     likelihood=Categorical(num_classes=3),
+      ... )
+      >>> params = model.init(jax.random.key(0))
+      >>> model.predict(params, jnp.ones(4), jax.random.key(1)).shape
+      (3,)
+    """
+    needed = likelihood.num_outputs
+    if network.num_outputs not in (None, needed):
+        raise InvalidArgumentError(
+            f"num_outputs of the network must be {needed} for {likelihood}; "
+            f"got {network.num_outputs}."
+        )
+
+    def init(key: Key) -> Params:
+        return {"network": network.init(key), **likelihood.init()}
+
+    def log_prior(params: Params) -> Scalar:
+        return prior.log_prob(params["network"]) + likelihood.log_prior(params)
+
+    def outputs_of(params: Params, x: Input, key: Key) -> Array:
+        outputs = network.apply(params["network"], x, key)
+        if jnp.shape(outputs) != (needed,) and not (needed == 1 and jnp.shape(outputs) == ()):
+            raise InvalidArgumentError(
+                f"the network must map one input to an array of shape ({needed},) for "
+                f"{likelihood}; got {jnp.shape(outputs)}."
+            )
+        return jnp.reshape(outputs, (needed,))
+
+    def log_likelihood(params: Params, record: Record, key: Key) -> Scalar:
+        return likelihood.log_prob(params, outputs_of(params, record.x, key), record.y)
+
+    def predict(params: Params, x: Input, key: Key) -> Prediction:
+        return likelihood.predict(params, outputs_of(params, x, key))
+
+    return Model(init, log_prior, log_likelihood, predict, _spec(network, prior, likelihood))
+
+
+def model_from_spec(spec: Mapping[str, Any]) -> Model:
+    """Returns the model that a ``Model.spec`` describes.
+
+    Only names of this package and plain values are read: a description from a stranger can be
+    wrong, but it cannot run anything.
+
+    Raises:
+      InvalidArgumentError: if the description names something unknown or does not fit it.
+
+    Example:
+      >>> from tacit.models import MLP, Bernoulli, FlatPrior
+      >>> network = MLP(num_inputs=4, num_outputs=1)
+      >>> model = bayesian(network, prior=FlatPrior(), likelihood=Bernoulli())
+      >>> model_from_spec(model.spec).spec == model.spec
+      True
+    """
+    roles = {"network": NETWORKS, "prior": PRIORS, "likelihood": LIKELIHOODS}
+    if not isinstance(spec, Mapping) or spec.keys() != roles.keys():
+        raise InvalidArgumentError(
+            f"spec must describe {', '.join(roles)}, as Model.spec does; got {spec!r}."
+        )
+    network, prior, likelihood = (decode(spec[role], kinds) for role, kinds in roles.items())
+    return bayesian(network, prior=prior, likelihood=likelihood)
+
+
+def _spec(network: Network, prior: Prior, likelihood: Likelihood) -> Mapping[str, Any] | None:
+    # Exact types: a subclass may behave differently, which a description cannot say.
+    known = (type(network) in NETWORKS, type(prior) in PRIORS, type(likelihood) in LIKELIHOODS)
+    if not all(known):
+        return None
+    return {
+        "network": encode(network),
+        "prior": encode(prior),
+        "likelihood": encode(likelihood),
+    }

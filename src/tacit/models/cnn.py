@@ -1,0 +1,246 @@
+"""Convolutional networks: convolutions and pools, then dense layers."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from numbers import Integral
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from tacit import _check
+from tacit.errors import InvalidArgumentError
+from tacit.models import layers
+from tacit.models.activations import Activation
+from tacit.models.layers import Pair
+from tacit.models.mlp import MLP, check_dense
+from tacit.typing import Array, Input, Key, Params
+
+__all__ = ["CNN", "AveragePool", "Conv", "MaxPool", "Shape", "Stage"]
+
+Shape: TypeAlias = tuple[int, int, int]
+
+
+def _pair(value: int | Pair) -> Pair:
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def _check_pair(*, minimum: int = 1, **values: object) -> None:
+    for name, value in values.items():
+        parts = value if isinstance(value, tuple) else (value, value)
+        if len(parts) != 2 or not all(_is_whole(part, minimum) for part in parts):
+            raise InvalidArgumentError(
+                f"{name} must be a whole number of at least {minimum}, or a pair of them for "
+                f"height and width; got {value!r}."
+            )
+
+
+def _is_whole(value: object, minimum: int) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= minimum
+
+
+def _num_positions(shape: Shape, window: int | Pair, stride: int | Pair, padding: Pair) -> Pair:
+    rows, columns = (
+        (shape[axis] + 2 * padding[axis] - _pair(window)[axis]) // _pair(stride)[axis] + 1
+        for axis in (0, 1)
+    )
+    return rows, columns
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Conv:
+    """A convolution followed by the network's activation.
+
+    Attributes:
+      features: how many channels come out.
+      kernel: the size of the window; one number, or height and width.
+      stride: the step between windows.
+      padding: rows and columns of zeros added on each side.
+
+    Example:
+      >>> Conv(features=16, kernel=8, stride=2, padding=3).output_shape((28, 28, 1))
+      (14, 14, 16)
+    """
+
+    features: int
+    kernel: int | Pair
+    stride: int | Pair = 1
+    padding: int | Pair = 0
+
+    def __post_init__(self) -> None:
+        _check.positive_integer(features=self.features)
+        _check_pair(kernel=self.kernel, stride=self.stride)
+        _check_pair(minimum=0, padding=self.padding)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Returns the shape of the output for an input of this shape."""
+        rows, columns = _num_positions(shape, self.kernel, self.stride, _pair(self.padding))
+        return rows, columns, self.features
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaxPool:
+    """The maximum over windows.
+
+    Example:
+      >>> MaxPool(window=2, stride=1).output_shape((14, 14, 16))
+      (13, 13, 16)
+    """
+
+    window: int | Pair
+    stride: int | Pair
+
+    def __post_init__(self) -> None:
+        _check_pair(window=self.window, stride=self.stride)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Returns the shape of the output for an input of this shape."""
+        return *_num_positions(shape, self.window, self.stride, (0, 0)), shape[2]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AveragePool:
+    """The mean over windows.
+
+    Example:
+      >>> AveragePool(window=7, stride=7).output_shape((28, 28, 1))
+      (4, 4, 1)
+    """
+
+    window: int | Pair
+    stride: int | Pair
+
+    def __post_init__(self) -> None:
+        _check_pair(window=self.window, stride=self.stride)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Returns the shape of the output for an input of this shape."""
+        return *_num_positions(shape, self.window, self.stride, (0, 0)), shape[2]
+
+
+Stage: TypeAlias = Conv | MaxPool | AveragePool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CNN:
+    """Stages on an image, flattened into dense layers.
+
+    The parameters are ``{"conv_0": {"kernel", "bias"}, ..., "dense_0": ..., ...}``.
+
+    Attributes:
+      input_shape: height, width and channels of one image.
+      stages: convolutions (each followed by the activation) and pools, in order.
+      hidden: the width of each hidden dense layer after the stages.
+      num_outputs: how many numbers come out.
+      activation: what follows each convolution and each hidden dense layer.
+      dropout: the probability of dropping a flattened feature or a hidden dense unit, in
+        training and in prediction alike.
+
+    Example:
+      >>> network = CNN(
+      ...     input_shape=(8, 8, 1),
+      ...     stages=(Conv(features=4, kernel=3), MaxPool(window=2, stride=2)),
+      ...     hidden=(16,),
+      ...     num_outputs=3,
+      ... )
+      >>> network.num_features
+      36
+    """
+
+    input_shape: Shape
+    stages: tuple[Stage, ...]
+    hidden: tuple[int, ...] = ()
+    num_outputs: int
+    activation: Activation = Activation.RELU
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_dense(self.hidden, self.num_outputs, self.activation, self.dropout)
+        if not isinstance(self.input_shape, tuple) or len(self.input_shape) != 3:
+            raise InvalidArgumentError(
+                "input_shape must be (height, width, channels), with 1 channel for grey images; "
+                f"got {self.input_shape!r}."
+            )
+        for i, length in enumerate(self.input_shape):
+            _check.positive_integer(**{f"input_shape[{i}]": length})
+        if not isinstance(self.stages, tuple):
+            raise InvalidArgumentError(
+                f"stages must be a tuple such as (Conv(features=16, kernel=3),); "
+                f"got {self.stages!r}."
+            )
+        for i, stage in enumerate(self.stages):
+            if not isinstance(stage, Conv | MaxPool | AveragePool):
+                raise InvalidArgumentError(
+                    f"stages[{i}] must be a Conv, MaxPool or AveragePool; got {stage!r}."
+                )
+        for _, stage, shape in self._walk():
+            if min(stage.output_shape(shape)) < 1:
+                raise InvalidArgumentError(
+                    f"{stage} does not fit its input of shape {shape}; use a smaller window, "
+                    "more padding or fewer stages."
+                )
+
+    def _walk(self) -> Iterator[tuple[str, Stage, Shape]]:
+        """Yields each stage with the name of its parameters and the shape it receives."""
+        shape, num_convs = self.input_shape, 0
+        for stage in self.stages:
+            yield f"conv_{num_convs}", stage, shape
+            num_convs += isinstance(stage, Conv)
+            shape = stage.output_shape(shape)
+
+    @property
+    def num_features(self) -> int:
+        """The length of the flattened output of the last stage."""
+        shape = self.input_shape
+        for stage in self.stages:
+            shape = stage.output_shape(shape)
+        return math.prod(shape)
+
+    @property
+    def head(self) -> MLP:
+        """The dense layers behind the stages."""
+        return MLP(
+            num_inputs=self.num_features,
+            hidden=self.hidden,
+            num_outputs=self.num_outputs,
+            activation=self.activation,
+            dropout=self.dropout,
+        )
+
+    def init(self, key: Key) -> Params:
+        """Draws kernels scaled for the activation, with zero biases."""
+        head_key, *stage_keys = jax.random.split(key, 1 + len(self.stages))
+        params = self.head.init(head_key)
+        for stage_key, (name, stage, shape) in zip(stage_keys, self._walk(), strict=True):
+            if isinstance(stage, Conv):
+                kernel_shape = (*_pair(stage.kernel), shape[2], stage.features)
+                params[name] = layers.init_layer(stage_key, kernel_shape, before=self.activation)
+        return params
+
+    def apply(self, params: Params, x: Input, key: Key) -> Array:
+        """Maps one image to ``(num_outputs,)``; the key draws what is dropped.
+
+        The channel axis of a grey image may be left out.
+        """
+        x = jnp.asarray(x).astype(params["dense_0"]["kernel"].dtype)
+        if x.ndim == 2 and self.input_shape[2] == 1:
+            x = x[..., None]
+        if x.shape != self.input_shape:
+            raise InvalidArgumentError(
+                f"an input must have input_shape={self.input_shape}; got {x.shape}. "
+                "Networks take one input without a batch axis: map over records with jax.vmap."
+            )
+        for name, stage, _ in self._walk():
+            match stage:
+                case Conv():
+                    stride, padding = _pair(stage.stride), _pair(stage.padding)
+                    x = layers.conv(params[name], x, stride=stride, padding=padding)
+                    x = self.activation(x)
+                case MaxPool():
+                    x = layers.max_pool(x, window=_pair(stage.window), stride=_pair(stage.stride))
+                case AveragePool():
+                    window, stride = _pair(stage.window), _pair(stage.stride)
+                    x = layers.average_pool(x, window=window, stride=stride)
+        x = layers.dropout(key, jnp.ravel(x), rate=self.dropout, place=0)
+        return self.head.apply(params, x, key)

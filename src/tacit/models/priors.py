@@ -1,0 +1,134 @@
+"""Priors over the parameters of a network: no data anywhere."""
+
+import dataclasses
+import math
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.typing import Params, Scalar
+
+__all__ = ["FlatPrior", "GaussianPrior", "LaplacePrior", "LeafPrior", "PerLeafPrior"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianPrior:
+    """Independent normal parameters with mean zero.
+
+    Example:
+      >>> GaussianPrior(std=1.0).log_prob({"w": jnp.zeros(2)})
+      Array(-1.837877, dtype=float32)
+    """
+
+    std: float
+
+    def __post_init__(self) -> None:
+        _check.positive(std=self.std)
+
+    def log_prob(self, params: Params) -> Scalar:
+        """Returns the normalised log density, summed over all leaves."""
+        leaves = jax.tree.leaves(_tree.at_least_float32(params))
+        squares = sum((jnp.sum(jnp.square(leaf / self.std)) for leaf in leaves), jnp.zeros(()))
+        log_scale = math.log(self.std) + 0.5 * math.log(2 * math.pi)
+        return -0.5 * squares - _tree.size(params) * log_scale
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaplacePrior:
+    """Independent Laplace parameters with mean zero; the gradient at zero is zero.
+
+    Example:
+      >>> LaplacePrior(scale=0.5).log_prob({"w": jnp.array([1.0, -1.0])})
+      Array(-4., dtype=float32)
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        _check.positive(scale=self.scale)
+
+    def log_prob(self, params: Params) -> Scalar:
+        """Returns the normalised log density, summed over all leaves."""
+        leaves = jax.tree.leaves(_tree.at_least_float32(params))
+        # Not jnp.abs: its gradient at zero is one, and the sign's is zero.
+        distance = sum((jnp.sum(leaf * jnp.sign(leaf)) for leaf in leaves), jnp.zeros(()))
+        return -distance / self.scale - _tree.size(params) * math.log(2 * self.scale)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlatPrior:
+    """No preference: an improper density of one, for maximum likelihood.
+
+    Example:
+      >>> FlatPrior().log_prob({"w": jnp.ones(2)})
+      Array(0., dtype=float32)
+    """
+
+    def log_prob(self, params: Params) -> Scalar:
+        """Returns zero."""
+        del params
+        return jnp.zeros(())
+
+
+LeafPrior: TypeAlias = GaussianPrior | LaplacePrior | FlatPrior
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerLeafPrior:
+    """A default prior, and others for the leaves that are named.
+
+    Attributes:
+      default: the prior of every leaf that no override names.
+      overrides: pairs of a name and a prior. A name is one or more consecutive parts of a leaf's
+        path: ``"bias"`` names every bias, ``"dense_0"`` a whole layer, ``"dense_0/bias"`` one
+        leaf. The first pair that fits a leaf counts.
+
+    Example:
+      >>> prior = PerLeafPrior(
+      ...     default=LaplacePrior(scale=0.5), overrides=(("bias", FlatPrior()),)
+      ... )
+      >>> prior.log_prob({"dense_0": {"kernel": jnp.array([1.0]), "bias": jnp.array([9.0])}})
+      Array(-2., dtype=float32)
+    """
+
+    default: LeafPrior
+    overrides: tuple[tuple[str, LeafPrior], ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.overrides, tuple):
+            raise InvalidArgumentError(
+                'overrides must be a tuple of pairs such as (("bias", FlatPrior()),); '
+                f"got {self.overrides!r}."
+            )
+        for name, prior in (("default", self.default), *self.overrides):
+            if not isinstance(prior, LeafPrior):
+                raise InvalidArgumentError(
+                    f"the prior of {name!r} must be a GaussianPrior, LaplacePrior or FlatPrior; "
+                    f"got {prior!r}."
+                )
+
+    def log_prob(self, params: Params) -> Scalar:
+        """Returns the normalised log density, summed over all leaves.
+
+        Raises:
+          InvalidArgumentError: if an override names no leaf, which is surely a slip.
+        """
+        leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+        paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+        for name, _ in self.overrides:
+            if not any(_names(name, path) for path in paths):
+                raise InvalidArgumentError(
+                    f"overrides: {name!r} names no parameter; there are {', '.join(paths)}."
+                )
+        total = jnp.zeros(())
+        for path, (_, leaf) in zip(paths, leaves, strict=True):
+            fitting = (prior for name, prior in self.overrides if _names(name, path))
+            total += next(fitting, self.default).log_prob(leaf)
+        return total
+
+
+def _names(name: str, path: str) -> bool:
+    return f"/{name}/" in f"/{path}/"
