@@ -1,11 +1,21 @@
 """Validators that name the argument, show the value and say the remedy."""
 
 import math
+import os
 from numbers import Integral, Real
+from pathlib import Path
 
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["finite", "fraction", "non_negative", "one_of", "positive", "positive_integer"]
+__all__ = [
+    "finite",
+    "fraction",
+    "non_negative",
+    "one_of",
+    "positive",
+    "positive_integer",
+    "writable_directory",
+]
 
 
 def _number(name: str, value: object) -> float:
@@ -68,4 +78,19 @@ def one_of(options: tuple[str, ...], **values: object) -> None:
         if value not in options:
             raise InvalidArgumentError(
                 f"{name} must be one of {', '.join(options)}; got {value!r}."
+            )
+
+
+def writable_directory(**values: Path) -> None:
+    """Makes the folders and raises unless files can be written there."""
+    for name, path in values.items():
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"{name} must be a folder that can be made; got {str(path)!r} ({error.strerror})."
+            ) from None
+        if not os.access(path, os.W_OK):
+            raise InvalidArgumentError(
+                f"{name} must be a folder that can be written; got {str(path)!r}."
             )

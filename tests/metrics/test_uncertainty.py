@@ -60,7 +60,7 @@ def test_classification_parts_equal_their_definitions(draws):
     mean = draws.mean(axis=0)
     divergence = rel_entr(draws, np.broadcast_to(mean, draws.shape)).sum(axis=-1)
     expected = {
-        "mean": mean,
+        "probabilities": mean,
         "total_entropy": entropy(mean, axis=-1),
         "aleatoric_entropy": entropy(draws, axis=-1).mean(axis=0),
         "mutual_information": divergence.mean(axis=0),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli import calibrate, epsilon
+from tacit.cli import calibrate, demo, epsilon
 from tacit.errors import TacitError
 
 __all__ = ["app", "main"]
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,  # locals may hold records
     help="Private Bayesian deep learning: posteriors that may be published.",
 )
+app.command("demo")(demo.demo)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
 

@@ -1,1 +1,42 @@
 """Inference methods: the only layer that knows both privacy and models."""
+
+from tacit.inference.base import Kernel, Method, Objective
+from tacit.inference.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from tacit.inference.clip_norm import (
+    ClipNormChoice,
+    data_free_clip_norm,
+    private_clip_norm,
+    synthetic_records,
+)
+from tacit.inference.fit import Fit, fit
+from tacit.inference.plan import Plan, calibrate, calibrate_batch_size, calibrate_steps
+from tacit.inference.progress import ProgressBar
+from tacit.inference.schedules import Constant, Cosine, Exponential, Polynomial
+from tacit.inference.sgd import SGD
+from tacit.inference.sgld import SGLD
+
+__all__ = [
+    "SGD",
+    "SGLD",
+    "Checkpoint",
+    "ClipNormChoice",
+    "Constant",
+    "Cosine",
+    "Exponential",
+    "Fit",
+    "Kernel",
+    "Method",
+    "Objective",
+    "Plan",
+    "Polynomial",
+    "ProgressBar",
+    "calibrate",
+    "calibrate_batch_size",
+    "calibrate_steps",
+    "data_free_clip_norm",
+    "fit",
+    "load_checkpoint",
+    "private_clip_norm",
+    "save_checkpoint",
+    "synthetic_records",
+]

@@ -18,7 +18,7 @@ from tacit.metrics.sampling_error import Interval, bootstrap, wilson_interval
 from tacit.metrics.scores import accuracy, auroc, brier, gaussian_nll, mse, nll, rmse
 from tacit.metrics.uncertainty import (
     ClassificationUncertainty,
-    Moments,
+    DrawMoments,
     RegressionUncertainty,
     classification_moments,
     classification_uncertainty,
@@ -31,8 +31,8 @@ from tacit.metrics.uncertainty import (
 
 __all__ = [
     "ClassificationUncertainty",
+    "DrawMoments",
     "Interval",
-    "Moments",
     "RegressionUncertainty",
     "ReliabilityTable",
     "accuracy",

@@ -5,7 +5,7 @@ Each draw of a posterior predicts a distribution. Its own spread, averaged over 
 *epistemic*. They add up to the total, in variance and in entropy.
 
 ``classification_uncertainty`` and ``regression_uncertainty`` take all draws at once and compute
-in float64. Where the draws do not fit in memory, summarise chunks of them as ``Moments``,
+in float64. Where the draws do not fit in memory, summarise chunks of them as ``DrawMoments``,
 ``merge_moments`` and decompose once. Those functions are pure and accept NumPy arrays, JAX arrays
 and tracers, so that they run inside ``jit`` and ``scan``; they check nothing.
 """
@@ -20,7 +20,7 @@ from tacit.metrics._inputs import Floats, draws_of, numbers
 
 __all__ = [
     "ClassificationUncertainty",
-    "Moments",
+    "DrawMoments",
     "RegressionUncertainty",
     "classification_moments",
     "classification_uncertainty",
@@ -40,16 +40,16 @@ class ClassificationUncertainty(NamedTuple, Generic[A]):
     Entropies are in nats. Variances are those of each class's indicator.
 
     Attributes:
-      mean: the posterior predictive, ``(num_inputs, num_classes)``.
+      probabilities: the posterior predictive, ``(num_inputs, num_classes)``.
       total_entropy: entropy of the predictive, ``(num_inputs,)``, at most log num_classes.
       aleatoric_entropy: mean entropy of the draws, ``(num_inputs,)``.
       mutual_information: the epistemic rest, between the label and the parameters.
-      total_variance: ``mean * (1 - mean)``, ``(num_inputs, num_classes)``.
+      total_variance: of each class's indicator, ``(num_inputs, num_classes)``.
       aleatoric_variance: mean of ``p * (1 - p)`` over draws p.
       epistemic_variance: variance of p over draws.
     """
 
-    mean: A
+    probabilities: A
     total_entropy: A
     aleatoric_entropy: A
     mutual_information: A
@@ -74,7 +74,7 @@ class RegressionUncertainty(NamedTuple, Generic[A]):
     epistemic_variance: A
 
 
-class Moments(NamedTuple, Generic[A]):
+class DrawMoments(NamedTuple, Generic[A]):
     """What is remembered of the draws seen so far; all zeros is none.
 
     Means rather than sums, and a variance rather than a sum of squares: the difference of two
@@ -145,18 +145,18 @@ def regression_uncertainty(mean: ArrayLike, variance: ArrayLike) -> RegressionUn
     return decompose_regression(regression_moments(centres, spreads))
 
 
-def classification_moments(probabilities: A) -> Moments[A]:
+def classification_moments(probabilities: A) -> DrawMoments[A]:
     """Returns the moments of a chunk ``(num_draws, num_inputs, num_classes)`` of draws."""
     draws = _at_least_float32(probabilities)
     return _moments(draws, _entropy(draws))
 
 
-def regression_moments(mean: A, variance: A) -> Moments[A]:
+def regression_moments(mean: A, variance: A) -> DrawMoments[A]:
     """Returns the moments of chunks of draws' means and variances ``(num_draws, num_inputs)``."""
     return _moments(_at_least_float32(mean), _at_least_float32(variance))
 
 
-def merge_moments(first: Moments[A], second: Moments[A]) -> Moments[A]:
+def merge_moments(first: DrawMoments[A], second: DrawMoments[A]) -> DrawMoments[A]:
     """Returns the moments of two sets of draws together.
 
     Example:
@@ -179,7 +179,7 @@ def merge_moments(first: Moments[A], second: Moments[A]) -> Moments[A]:
     share = second.num_draws / xp.maximum(num_draws, 1)  # 0 of 0 draws is none, not NaN
     shift = second.mean - first.mean
     within = (1 - share) * first.variance + share * second.variance
-    return Moments(
+    return DrawMoments(
         num_draws=num_draws,
         mean=first.mean + share * shift,
         variance=within + share * (1 - share) * shift**2,
@@ -187,13 +187,13 @@ def merge_moments(first: Moments[A], second: Moments[A]) -> Moments[A]:
     )
 
 
-def decompose_classification(moments: Moments[A]) -> ClassificationUncertainty[A]:
+def decompose_classification(moments: DrawMoments[A]) -> ClassificationUncertainty[A]:
     """Returns what the uncertainty of accumulated class probabilities is made of."""
     xp = moments.mean.__array_namespace__()
     entropy = _entropy(moments.mean)
     variance = moments.mean * (1 - moments.mean)
     return ClassificationUncertainty(
-        mean=moments.mean,
+        probabilities=moments.mean,
         total_entropy=entropy,
         aleatoric_entropy=moments.noise,
         # Both differences are non-negative in exact arithmetic (Jensen); rounding may undercut.
@@ -204,7 +204,7 @@ def decompose_classification(moments: Moments[A]) -> ClassificationUncertainty[A
     )
 
 
-def decompose_regression(moments: Moments[A]) -> RegressionUncertainty[A]:
+def decompose_regression(moments: DrawMoments[A]) -> RegressionUncertainty[A]:
     """Returns what the variance of accumulated means and variances is made of."""
     return RegressionUncertainty(
         mean=moments.mean,
@@ -214,9 +214,9 @@ def decompose_regression(moments: Moments[A]) -> RegressionUncertainty[A]:
     )
 
 
-def _moments(predictions: A, noise: A) -> Moments[A]:
+def _moments(predictions: A, noise: A) -> DrawMoments[A]:
     xp = predictions.__array_namespace__()
-    return Moments(
+    return DrawMoments(
         num_draws=xp.asarray(predictions.shape[0], dtype=predictions.dtype),
         mean=predictions.mean(axis=0),
         variance=predictions.var(axis=0),

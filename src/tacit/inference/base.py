@@ -1,0 +1,132 @@
+"""What an inference method is: public configuration with a cost, that builds three pure functions.
+
+`State` and `Info` are releasable by law: they depend on records only through what the engine
+releases. There is no debug channel.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from dp_accounting import DpEvent
+
+from tacit.models import Model
+from tacit.posterior import Sampler
+from tacit.privacy.mechanism import GaussianSum
+from tacit.typing import Key, Params, Record, Scalar, Tree
+
+__all__ = ["Kernel", "Method", "Objective", "add_regulariser", "objective_of", "potential_gradient"]
+
+State: TypeAlias = Any
+Info: TypeAlias = Any
+Shared: TypeAlias = Any
+
+
+class Kernel(NamedTuple):
+    """The running part of a method.
+
+    Attributes:
+      init: makes the first state from a key; no data.
+      step: one update; all it learns of the records comes through the engine.
+      retain: the part of a state that a posterior keeps.
+      sampler: turns what was kept into parameters.
+    """
+
+    init: Callable[[Key], State]
+    step: Callable[[Key, State, Record], tuple[State, Info]]
+    retain: Callable[[State], Tree]
+    sampler: Sampler
+
+
+class Method(Protocol):
+    """Public configuration of an inference method."""
+
+    @property
+    def num_records(self) -> int:
+        """How many records the method was configured for."""
+        ...
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """The cost of steps ``start`` to ``start + num_steps``, exactly what they release."""
+        ...
+
+    def build(self, model: Model) -> Kernel:
+        """Returns the three pure functions for a model."""
+        ...
+
+    def scale_noise(self, factor: float) -> Self:
+        """Returns the method with all noise multipliers scaled; calibration searches over this."""
+        ...
+
+
+class Objective(NamedTuple):
+    """What a gradient method minimises, split by what may see a record.
+
+    Attributes:
+      init: the optimised parameters.
+      shared: one draw for the whole batch; no data.
+      record_loss: the loss of one record; clipped.
+      regulariser: prior, divergence, entropy; exact, outside the clip, no data.
+    """
+
+    init: Callable[[Key], Params]
+    shared: Callable[[Key], Shared]
+    record_loss: Callable[[Params, Shared, Record, Key], Scalar]
+    regulariser: Callable[[Params, Shared], Scalar]
+
+
+def objective_of(model: Model) -> Objective:
+    """Returns the negative log posterior of a model as an objective.
+
+    A record's weight multiplies its likelihood inside the clip. Where a record is a person with
+    several rows, their log likelihoods add up, and the clip bounds the person.
+    """
+
+    def row_loss(params: Params, row: Record, key: Key) -> Scalar:
+        return -row.weight * model.log_likelihood(params, row, key)
+
+    def record_loss(params: Params, shared: None, record: Record, key: Key) -> Scalar:
+        del shared
+        if record.mask is None:
+            return row_loss(params, record, key)
+        rows = record._replace(mask=None)
+        keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(len(record.mask)))
+        losses = jax.vmap(row_loss, in_axes=(None, 0, 0))(params, rows, keys)
+        return jnp.sum(jnp.where(record.mask, losses, 0.0))
+
+    def regulariser(params: Params, shared: None) -> Scalar:
+        del shared
+        return -model.log_prior(params)
+
+    return Objective(model.init, lambda key: None, record_loss, regulariser)
+
+
+def potential_gradient(
+    key: Key,
+    release: GaussianSum,
+    objective: Objective,
+    params: Params,
+    records: Record,
+    *,
+    noise_multiplier: Scalar | float | None = None,
+) -> Tree:
+    """Returns one release's estimate of the gradient of the full-data objective.
+
+    The sum over records is clipped and noisy; the regulariser is added exactly, once.
+    """
+    shared_key, release_key = jax.random.split(key)
+    shared = objective.shared(shared_key)
+
+    def loss(params: Params, record: Record, key: Key) -> Scalar:
+        return objective.record_loss(params, shared, record, key)
+
+    estimate = release.gradient(
+        release_key, loss, params, records, noise_multiplier=noise_multiplier
+    )
+    return add_regulariser(estimate, objective, params, shared)
+
+
+def add_regulariser(estimate: Tree, objective: Objective, params: Params, shared: Shared) -> Tree:
+    """Adds the exact gradient of the data-independent part."""
+    return jax.tree.map(jnp.add, estimate, jax.grad(objective.regulariser)(params, shared))

@@ -1,0 +1,151 @@
+"""Choosing the clip norm: from synthetic records for nothing, or privately for a price."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dp_accounting import DpEvent
+
+from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.inference.base import objective_of
+from tacit.models import Model, Moments
+from tacit.privacy.budget import Budget
+from tacit.privacy.clipping import squared_norms
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import FullBatch
+from tacit.rng import fresh_key, seeded_key
+from tacit.typing import Array, Input, Key, Params, Record, Scalar
+
+__all__ = ["ClipNormChoice", "data_free_clip_norm", "private_clip_norm", "synthetic_records"]
+
+
+class ClipNormChoice(NamedTuple):
+    """A clip norm and what choosing it cost; the cost goes into ``Plan(spent=...)``."""
+
+    clip_norm: float
+    cost: DpEvent
+
+
+def synthetic_records(model: Model, inputs: Input, *, seed: int = 0) -> Record:
+    """Returns records with the given inputs and targets drawn from the model's own start.
+
+    Args:
+      model: gives the distribution of targets at a random start.
+      inputs: synthetic or public inputs, one row for each; never private ones.
+      seed: of start and targets.
+    """
+    num_inputs = _tree.num_records(inputs)
+    init_key, *keys = jax.random.split(seeded_key(seed), num_inputs + 1)
+    params = model.init(init_key)
+
+    def target(x: Input, key: Key) -> Array:
+        predict_key, target_key = jax.random.split(key)
+        prediction = model.predict(params, x, predict_key)
+        if isinstance(prediction, Moments):
+            noise = jax.random.normal(target_key, prediction.mean.shape)
+            return prediction.mean + jnp.sqrt(prediction.variance) * noise
+        return jax.random.categorical(target_key, jnp.log(prediction))
+
+    return Record(inputs, jax.vmap(target)(inputs, jnp.stack(keys)), jnp.ones(num_inputs))
+
+
+def data_free_clip_norm(
+    model: Model, synthetic: Record, *, quantile: float = 0.5, seed: int = 1
+) -> float:
+    """Returns a quantile of the gradient norms of synthetic records at a random start.
+
+    Guarantee:
+      No private record is involved, so this is free.
+
+    Args:
+      model: what will be fitted.
+      synthetic: made by `synthetic_records`, or public.
+      quantile: which; the median clips half of the records at the start.
+      seed: of the start.
+    """
+    _check.fraction(quantile=quantile, one=False)
+    init_key, record_key = jax.random.split(seeded_key(seed))
+    keys = jax.random.split(record_key, _tree.num_records(synthetic))
+    norm = _gradient_norm(model, model.init(init_key))
+    norms = np.asarray(jax.jit(jax.vmap(norm))(synthetic, keys))
+    norms = norms[np.isfinite(norms)]
+    if not norms.size or not np.quantile(norms, quantile) > 0:
+        raise InvalidArgumentError(
+            "synthetic must give finite, non-zero gradients at the model's start; none did. Give"
+            " inputs in the range of the schema."
+        )
+    return float(np.quantile(norms, quantile))
+
+
+def private_clip_norm(
+    model: Model,
+    records: Record,
+    *,
+    budget: Budget,
+    noise_multiplier: float,
+    quantile: float = 0.5,
+    lowest: float = 1e-3,
+    highest: float = 1e3,
+    num_bins: int = 60,
+    seed: int | None = None,
+) -> ClipNormChoice:
+    """Returns a private quantile of the gradient norms at a random, data-independent start.
+
+    Each record falls into one of ``num_bins`` geometric bins of gradient norm; one noisy histogram
+    is released and the quantile read off it.
+
+    Guarantee:
+      One full-batch Gaussian release of sensitivity one; its cost is returned and must be
+      counted: ``Plan(spent=choice.cost)``. Raises `BudgetExceededError` before reading a record
+      when the budget does not allow it.
+
+    Args:
+      model: what will be fitted.
+      records: the private table.
+      budget: what may be spent, here and by the plan together.
+      noise_multiplier: standard deviation of the noise on each bin's count.
+      quantile: which.
+      lowest: norms below are counted in the first bin; public.
+      highest: norms above are counted in the last bin; public.
+      num_bins: how fine.
+      seed: for tests only; replaces the fresh key, INSECURE.
+    """
+    _check.positive(lowest=lowest, highest=highest, noise_multiplier=noise_multiplier)
+    _check.positive_integer(num_bins=num_bins)
+    _check.fraction(quantile=quantile, one=False)
+    if not lowest < highest:
+        raise InvalidArgumentError(f"lowest must be below highest={highest}; got {lowest}.")
+    num_records = _tree.num_records(records)
+    release = GaussianSum(
+        sampling=FullBatch(num_records=num_records),
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        chunk_size=256,
+    )
+    budget.require(release.cost)
+    edges = np.geomspace(lowest, highest, num_bins)
+    init_key, release_key = jax.random.split(fresh_key() if seed is None else seeded_key(seed))
+    norm = _gradient_norm(model, model.init(init_key))
+
+    def bin_of(record: Record, key: Key) -> Array:
+        position = jnp.searchsorted(jnp.asarray(edges, jnp.float32), norm(record, key))
+        return jax.nn.one_hot(jnp.minimum(position, num_bins - 1), num_bins)
+
+    counts = np.asarray(jax.jit(lambda key, data: release(key, bin_of, data))(release_key, records))
+    # Post-processing: a running maximum makes the noisy distribution function monotone.
+    cumulative = np.maximum.accumulate(np.cumsum(counts))
+    at = min(int(np.searchsorted(cumulative, quantile * num_records)), num_bins - 1)
+    return ClipNormChoice(float(edges[at]), release.cost)
+
+
+def _gradient_norm(model: Model, params: Params) -> Callable[[Record, Key], Scalar]:
+    objective = objective_of(model)
+
+    def norm(record: Record, key: Key) -> Scalar:
+        gradient = jax.grad(objective.record_loss)(params, None, record, key)
+        return jnp.sqrt(sum(jax.tree.leaves(squared_norms(gradient))))
+
+    return norm

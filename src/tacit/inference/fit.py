@@ -1,0 +1,233 @@
+"""Running a plan: charge, dispatch a chunk of steps, repeat; refuse before touching a record."""
+
+import bisect
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.inference.base import Kernel
+from tacit.inference.checkpoint import Checkpoint
+from tacit.inference.plan import Plan, calibrate_steps
+from tacit.inference.progress import OnProgress
+from tacit.models import Model
+from tacit.posterior import Posterior
+from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.statement import Statement, make_statement
+from tacit.rng import fresh_key, seeded_key
+from tacit.typing import Array, Key, Record, Tree
+
+__all__ = ["Fit", "fit"]
+
+_NUM_CHUNKS = 20
+_NUM_CURVE_POINTS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What a run gives back; all of it is covered by the statement.
+
+    Attributes:
+      posterior: retained states, ready to predict, save and publish.
+      statement: what is promised, computed from what was executed.
+      plan: what was run.
+      info: the mean of the method's public `Info` over the steps just before each retained state
+        (since the last one, or since the chunk began).
+      checkpoint: from which the run can go on.
+    """
+
+    posterior: Posterior
+    statement: Statement
+    plan: Plan
+    info: Tree
+    checkpoint: Checkpoint
+
+
+def fit(
+    plan: Plan,
+    model: Model,
+    records: Record,
+    *,
+    budget: Budget,
+    seed: int | None = None,
+    ledger: Ledger | None = None,
+    progress: OnProgress | None = None,
+    resume: Checkpoint | None = None,
+    on_chunk: Callable[[Checkpoint], None] | None = None,
+    chunk_steps: int | None = None,
+) -> Fit:
+    """Runs a plan on private records within a budget.
+
+    Guarantee:
+      The result depends on the records only through the releases that the statement counts.
+      When the plan would exceed the budget this raises `BudgetExceededError` before any record is
+      read. Noise, batches and masks come from a fresh 256-bit key of the operating system,
+      drawn for this call, never stored and never given out, so it cannot be used twice.
+
+    Args:
+      plan: what to run; ``num_steps=None`` runs until the budget is spent.
+      model: what to infer.
+      records: the table; one row for each unit of privacy.
+      budget: what may be spent; `Budget.non_private()` says that nothing is promised.
+      seed: for tests and examples only: replaces the fresh key by a known one and marks the
+        statement INSECURE.
+      ledger: is charged for each chunk of steps before it is dispatched.
+      progress: is told steps and epsilon after each chunk.
+      resume: goes on from there instead of from the start.
+      on_chunk: receives a checkpoint after each chunk.
+      chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
+    """
+    _require_fitting_records(plan, records)
+    if plan.num_steps is None:
+        plan = calibrate_steps(plan, budget)
+    budget.require(plan.cost)
+    budget.warn_if_delta_is_large(plan.method.num_records)
+    start = 0 if resume is None else resume.step
+    num_steps = plan.kept_steps[-1]
+    if start >= num_steps:
+        raise InvalidArgumentError(
+            f"resume is at step {start}, but the plan ends at step {num_steps}. Nothing is left."
+        )
+    chunk_steps = chunk_steps or math.ceil(num_steps / _NUM_CHUNKS)
+    _check.positive_integer(chunk_steps=chunk_steps)
+
+    kernel = plan.method.build(model)
+    init_key, run_key = jax.random.split(fresh_key() if seed is None else seeded_key(seed))
+    chain_keys = jax.random.split(run_key, plan.num_chains)
+    states = (
+        jax.vmap(kernel.init)(jax.random.split(init_key, plan.num_chains))
+        if resume is None
+        else resume.states
+    )
+    kept = [] if resume is None or resume.kept is None else [(resume.kept, resume.info)]
+    advance = jax.jit(functools.partial(_advance, kernel))
+    chunks = _chunks(start, num_steps, chunk_steps, plan.kept_steps)
+    spent_at = _epsilon_curve(plan, budget, [chunk[-1] for chunk in chunks]) if progress else None
+
+    kept_steps = set(plan.kept_steps)
+    before = start
+    for boundaries in chunks:
+        stop = boundaries[-1]
+        if ledger is not None:
+            ledger.charge(plan.cost_between(before, stop))
+        states, emitted = advance(chain_keys, states, records, jnp.array([before, *boundaries]))
+        wanted = [boundaries.index(step) for step in sorted(kept_steps.intersection(boundaries))]
+        if wanted:
+            kept.append(jax.tree.map(lambda leaf, at=wanted: leaf[:, jnp.array(at)], emitted))
+        before = stop
+        if on_chunk is not None:
+            on_chunk(_checkpoint(stop, states, kept))
+        if progress is not None and spent_at is not None:
+            progress(step=stop, num_steps=num_steps, epsilon=spent_at(stop))
+
+    checkpoint = _checkpoint(num_steps, states, kept)
+    statement = make_statement(
+        cost=plan.cost_until(num_steps),
+        budget=budget,
+        unit=_unit(records),
+        num_units=plan.method.num_records,
+        is_secure=seed is None,
+    )
+    posterior = Posterior(
+        model=model,
+        sampler=kernel.sampler,
+        kept=checkpoint.kept,
+        statement=statement.to_json(),
+    )
+    return Fit(
+        posterior=posterior,
+        statement=statement,
+        plan=plan,
+        info=checkpoint.info,
+        checkpoint=checkpoint,
+    )
+
+
+def _advance(
+    kernel: Kernel, keys: Key, states: Tree, records: Record, boundaries: Array
+) -> tuple[Tree, Tree]:
+    """Takes all chains from the first boundary to the last; emits what is kept at each.
+
+    Boundaries are values, not shapes, so one compilation serves every chunk.
+    """
+
+    def chain(argument: tuple[Key, Tree]) -> tuple[Tree, Tree]:
+        key, state = argument
+
+        def step(t: Array, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+            state, total = carry
+            # The key follows the step, so that chunking never changes a result.
+            state, info = kernel.step(jax.random.fold_in(key, t), state, records)
+            return state, jax.tree.map(jnp.add, total, info)
+
+        def segment(state: Tree, ends: tuple[Array, Array]) -> tuple[Tree, Tree]:
+            first, last = ends
+            _, info = jax.eval_shape(kernel.step, key, state, records)
+            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
+            state, total = lax.fori_loop(first, last, step, (state, nothing))
+            mean = jax.tree.map(lambda leaf: leaf / jnp.maximum(last - first, 1), total)
+            return state, (kernel.retain(state), mean)
+
+        return lax.scan(segment, state, (boundaries[:-1], boundaries[1:]))
+
+    return lax.map(chain, (keys, states))
+
+
+def _chunks(
+    start: int, stop: int, chunk_steps: int, kept_steps: tuple[int, ...]
+) -> list[list[int]]:
+    """Cuts a run into chunks, each a list of boundaries of one length, padded with its end."""
+    chunks = []
+    for first in range(start, stop, chunk_steps):
+        last = min(first + chunk_steps, stop)
+        inside = kept_steps[
+            bisect.bisect_right(kept_steps, first) : bisect.bisect_left(kept_steps, last)
+        ]
+        chunks.append([*inside, last])
+    length = max(map(len, chunks))
+    return [chunk + [chunk[-1]] * (length - len(chunk)) for chunk in chunks]
+
+
+def _epsilon_curve(plan: Plan, budget: Budget, stops: list[int]) -> Callable[[int], float]:
+    """Returns epsilon after a number of steps, from a few values computed once, rounded up."""
+    every = math.ceil(len(stops) / _NUM_CURVE_POINTS)
+    points = sorted({*stops[::-every]})
+    values = [
+        budget.accountant.epsilon(plan.cost_until(point), delta=budget.delta) for point in points
+    ]
+    return lambda step: values[bisect.bisect_left(points, step)]
+
+
+def _checkpoint(step: int, states: Tree, kept: list[Any]) -> Checkpoint:
+    if not kept:
+        return Checkpoint(step, states, None, None)
+    return Checkpoint(
+        step, states, *jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *kept)
+    )
+
+
+def _require_fitting_records(plan: Plan, records: Record) -> None:
+    if not isinstance(records, Record):
+        raise InvalidArgumentError(
+            f"records must be a Record table; got {type(records).__name__}. Make one with"
+            " tacit.data.as_records(x, y)."
+        )
+    found = _tree.num_records(records)
+    if found != plan.method.num_records:
+        raise InvalidArgumentError(
+            f"records has {found} rows, but the method's sampling was configured for"
+            f" num_records={plan.method.num_records}. The sampling rate would be wrong."
+        )
+
+
+def _unit(records: Record) -> str:
+    if records.mask is None:
+        return "one record (one row)"
+    return f"one person, with at most {records.mask.shape[1]} rows"

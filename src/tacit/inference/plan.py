@@ -1,0 +1,133 @@
+"""A plan: a method and how long to run it; everything public, fixed before any record is read."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import dp_accounting
+from dp_accounting import DpEvent
+
+from tacit import _check
+from tacit.errors import InvalidArgumentError
+from tacit.inference.base import Method
+from tacit.privacy.budget import Budget
+from tacit.privacy.calibrate import largest_batch, most_steps, smallest_noise
+from tacit.privacy.events import composed, repeated
+from tacit.privacy.sampling import FixedBatch, PoissonBatch
+
+__all__ = ["Plan", "calibrate", "calibrate_batch_size", "calibrate_steps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What will be run.
+
+    Args:
+      method: how to infer.
+      num_steps: updates of each chain; None runs until the budget is spent.
+      num_chains: independent chains, each from its own data-independent start; each is paid for.
+      burn_in: steps whose states are not retained; they are released and cost all the same.
+      thinning: every how many steps a state is retained, counted back from the last step, which
+        always is. None retains only the last.
+      spent: releases already made on these records for this plan, such as a private choice of
+        the clip norm; counted in its cost.
+    """
+
+    method: Method
+    num_steps: int | None
+    num_chains: int = 1
+    burn_in: int = 0
+    thinning: int | None = None
+    spent: DpEvent = field(default_factory=dp_accounting.NoOpDpEvent)
+
+    def __post_init__(self) -> None:
+        _check.positive_integer(num_chains=self.num_chains)
+        _check.non_negative(burn_in=self.burn_in)
+        if self.thinning is not None:
+            _check.positive_integer(thinning=self.thinning)
+        if self.num_steps is not None:
+            _check.positive_integer(num_steps=self.num_steps)
+            if self.burn_in >= self.num_steps:
+                raise InvalidArgumentError(
+                    f"burn_in must be below num_steps={self.num_steps}; got {self.burn_in}."
+                    " Otherwise no state is retained."
+                )
+
+    @property
+    def cost(self) -> DpEvent:
+        """The cost of the whole plan; equals what a run of it releases."""
+        return self.cost_until(self._steps)
+
+    def cost_until(self, step: int) -> DpEvent:
+        """The cost of a run that made the first ``step`` steps of every chain."""
+        return composed(self.spent, self.cost_between(0, step))
+
+    def cost_between(self, start: int, stop: int) -> DpEvent:
+        """The cost of steps ``start`` to ``stop`` of every chain."""
+        return repeated(self.method.cost(stop - start, start=start), self.num_chains)
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """After how many steps a state is retained."""
+        last = self._steps
+        every = self.thinning or last
+        return tuple(step for step in range(last, self.burn_in, -every))[::-1]
+
+    def with_steps(self, num_steps: int) -> Self:
+        """Returns the plan with another length."""
+        return replace(self, num_steps=num_steps)
+
+    @property
+    def _steps(self) -> int:
+        if self.num_steps is None:
+            raise InvalidArgumentError(
+                "num_steps must be known here; got None. Use calibrate_steps(plan, budget)."
+            )
+        return self.num_steps
+
+
+def calibrate(plan: Plan, budget: Budget) -> Plan:
+    """Returns the plan with the smallest noise that the budget allows.
+
+    Guarantee:
+      The budget's accountant finds the cost of the result within the budget.
+    """
+
+    def scaled(factor: float) -> Plan:
+        return replace(plan, method=plan.method.scale_noise(factor))
+
+    return scaled(smallest_noise(lambda factor: scaled(factor).cost, budget))
+
+
+def calibrate_steps(plan: Plan, budget: Budget) -> Plan:
+    """Returns the plan with the most steps that the budget allows.
+
+    Guarantee:
+      The budget's accountant finds the cost of the result within the budget.
+    """
+    return plan.with_steps(most_steps(plan.cost_until, budget))
+
+
+def calibrate_batch_size(plan: Plan, budget: Budget) -> Plan:
+    """Returns the plan with the largest Poisson or fixed batch that the budget allows.
+
+    Noise multiplier and step size stay as they are.
+
+    Guarantee:
+      The budget's accountant finds the cost of the result within the budget.
+    """
+    method: Any = plan.method
+    release = getattr(method, "release", None)
+    if release is None or not isinstance(release.sampling, PoissonBatch | FixedBatch):
+        raise InvalidArgumentError(
+            "plan.method must draw Poisson or fixed batches to have its batch size calibrated; got"
+            f" {method!r}."
+        )
+
+    def resized(batch_size: int) -> Plan:
+        sampling = replace(release.sampling, batch_size=batch_size)
+        return replace(plan, method=replace(method, release=replace(release, sampling=sampling)))
+
+    size = largest_batch(
+        lambda batch_size: resized(batch_size).cost, budget, maximum=method.num_records
+    )
+    return resized(size)

@@ -1,0 +1,294 @@
+"""Stochastic gradient Langevin dynamics whose privacy noise is its Langevin noise."""
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dp_accounting import DpEvent
+
+from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.inference.base import (
+    Kernel,
+    Objective,
+    add_regulariser,
+    objective_of,
+    potential_gradient,
+)
+from tacit.inference.schedules import Constant, Schedule
+from tacit.models import Model
+from tacit.posterior import Points
+from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.events import composed, repeated
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.noise import gaussian_noise
+from tacit.privacy.sampling import Sampling
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+
+__all__ = ["SGLD"]
+
+_ROUNDING = 1.0 - 2.0**-18
+"""Multipliers of a schedule are computed in float32; their cost is that of slightly less noise."""
+
+
+class SGLDState(NamedTuple):
+    """The released iterate and how many steps led to it."""
+
+    params: Params
+    step: Array
+
+
+class SGLDInfo(NamedTuple):
+    """Public settings of the step just made."""
+
+    step_size: Scalar
+    noise_multiplier: Scalar
+    temperature: Scalar
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGLD:
+    """Langevin steps on ``U(w) = sum of losses - log p(w)``; the engine adds the noise.
+
+        w' = w - (h/2) [ G/q - grad log p(w) ],    G = sum clip(g_i) + s C xi
+
+    The engine's noise moves the iterate with variance ``(h/2)**2 s**2 C**2 / q**2``, which is
+    ``h * temperature``: so ``temperature = h s**2 C**2 / (4 q**2)``. One release serves privacy and
+    sampling. Use the constructors: `fixed_temperature` (the step size then follows from the
+    budget), `fixed_noise` (the temperature follows and is reported), `zhang`, `knolle`,
+    `non_private`.
+
+    Guarantee:
+      One release a step; the iterate is a function of releases, and nothing in `State` or `Info`
+      depends on a less noisy gradient. Thinning gives no discount.
+
+    What is sampled: clipping biases the drift, so the target is the potential whose gradient is the
+    clipped one; Poisson batches add sampling noise, so the temperature is a lower bound; the
+    step size biases the variance (on N(0,1) it is 1/(1 - h/4) at temperature one).
+
+    Args:
+      release: the engine. Its noise multiplier belongs to the first step.
+      step_size: ``h`` of the first step.
+      schedule: factor of the step size at each step.
+      noise_power: how noise follows the step size, ``s_t = s_0 (h_t / h_0) ** noise_power``: -1/2
+        keeps the temperature, 0 keeps the noise, +1/2 is Knolle's rule.
+      pre_noise: standard deviation of noise added to each record's gradient before the clip; for
+        utility only, it has no part in the guarantee, and it takes the slow path.
+      langevin_temperature: for non-private runs only, where the method draws the noise itself.
+
+    Reference:
+      Welling, Teh, "Bayesian learning via stochastic gradient Langevin dynamics" (2011).
+    """
+
+    release: GaussianSum
+    step_size: float
+    schedule: Schedule = field(default_factory=Constant)
+    noise_power: float = 0.0
+    pre_noise: float = 0.0
+    langevin_temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check.positive(step_size=self.step_size)
+        _check.non_negative(
+            pre_noise=self.pre_noise, langevin_temperature=self.langevin_temperature
+        )
+        if self.release.is_private and self.langevin_temperature:
+            raise InvalidArgumentError(
+                f"langevin_temperature must be 0 in a private run; got {self.langevin_temperature}."
+                " There the engine adds all the noise: use SGLD.fixed_temperature."
+            )
+
+    @classmethod
+    def fixed_temperature(
+        cls,
+        *,
+        sampling: Sampling,
+        clip_norm: float,
+        step_size: float,
+        temperature: float = 1.0,
+        schedule: Schedule | None = None,
+        clipping: Clipping | None = None,
+        chunk_size: int | None = None,
+    ) -> "SGLD":
+        """Returns a sampler at a given temperature: ``s = (2 q / C) sqrt(temperature / h)``.
+
+        Calibration then changes the step size: a smaller budget means smaller steps.
+        """
+        _check.positive(temperature=temperature, step_size=step_size, clip_norm=clip_norm)
+        multiplier = 2 * sampling.rate / clip_norm * math.sqrt(temperature / step_size)
+        return cls(
+            release=GaussianSum(
+                sampling=sampling,
+                clip_norm=clip_norm,
+                noise_multiplier=multiplier,
+                clipping=clipping or Flat(),
+                chunk_size=chunk_size,
+            ),
+            step_size=step_size,
+            schedule=schedule or Constant(),
+            noise_power=-0.5,
+        )
+
+    @classmethod
+    def fixed_noise(
+        cls, *, release: GaussianSum, step_size: float, schedule: Schedule | None = None
+    ) -> "SGLD":
+        """Returns a sampler with the noise that the budget asks for; its temperature follows."""
+        return cls(release=release, step_size=step_size, schedule=schedule or Constant())
+
+    @classmethod
+    def zhang(cls, *, sampling: Sampling, clip_norm: float, learning_rate: float) -> "SGLD":
+        """Returns Zhang et al.'s DP-SGLD: drift ``eta``, noise variance ``eta``.
+
+        That is step size ``2 eta`` at temperature one half, and equals DP-SGD with learning rate
+        ``eta n`` and multiplier ``B / (n sqrt(eta) C)`` (their theorem 1).
+        """
+        return cls.fixed_temperature(
+            sampling=sampling, clip_norm=clip_norm, step_size=2 * learning_rate, temperature=0.5
+        )
+
+    @classmethod
+    def knolle(
+        cls,
+        *,
+        sampling: Sampling,
+        clip_norm: float,
+        learning_rate: float,
+        temperature: float,
+        schedule: Schedule | None = None,
+        pre_noise: float = 0.0,
+    ) -> "SGLD":
+        """Returns Knolle et al.'s temperature-scaled DP-SGLD.
+
+        Learning rate ``a_t`` on the mean gradient, multiplier ``sqrt(2 a_t tau)`` on the sum: noise
+        decays with the learning rate, so later steps cost more. Their ``tau`` is not the posterior
+        temperature; that one is reported in `Info`.
+        """
+        _check.positive(learning_rate=learning_rate, temperature=temperature)
+        return cls(
+            release=GaussianSum(
+                sampling=sampling,
+                clip_norm=clip_norm,
+                noise_multiplier=math.sqrt(2 * learning_rate * temperature),
+            ),
+            step_size=2 * learning_rate / sampling.num_records,
+            schedule=schedule or Constant(),
+            noise_power=0.5,
+            pre_noise=pre_noise,
+        )
+
+    @classmethod
+    def non_private(
+        cls,
+        *,
+        sampling: Sampling,
+        step_size: float,
+        temperature: float = 1.0,
+        schedule: Schedule | None = None,
+        chunk_size: int | None = None,
+    ) -> "SGLD":
+        """Returns plain SGLD: no clip, Langevin noise by the method, epsilon infinite."""
+        return cls(
+            release=GaussianSum(
+                sampling=sampling, clip_norm=math.inf, noise_multiplier=0.0, chunk_size=chunk_size
+            ),
+            step_size=step_size,
+            schedule=schedule or Constant(),
+            langevin_temperature=temperature,
+        )
+
+    @property
+    def num_records(self) -> int:
+        """How many records the method was configured for."""
+        return self.release.sampling.num_records
+
+    def temperature(self, step: int = 0) -> float:
+        """The temperature of the injected noise at a step, a lower bound on that of the chain."""
+        return float(self._info(jnp.asarray(step)).temperature)
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """One release a step, each with the multiplier of its step."""
+        if not self.release.is_private or isinstance(self.schedule, Constant) or not num_steps:
+            return repeated(self.release.cost, num_steps)
+        steps = jnp.arange(start, start + num_steps)
+        multipliers = np.asarray(jax.vmap(lambda t: self._info(t).noise_multiplier)(steps))
+        events = [
+            repeated(self.release.cost_of(float(multiplier) * _ROUNDING), len(list(equal)))
+            for multiplier, equal in groupby(multipliers)
+        ]
+        return composed(*events)
+
+    def scale_noise(self, factor: float) -> Self:
+        """Scales the noise; at fixed temperature the step size follows, else the temperature."""
+        multiplier = self.release.noise_multiplier * factor
+        scaled = replace(self, release=replace(self.release, noise_multiplier=multiplier))
+        if self.noise_power != -0.5:
+            return scaled
+        if factor == 0:
+            raise InvalidArgumentError(
+                "factor must be positive at fixed temperature; got 0. For a run without privacy"
+                " use SGLD.non_private."
+            )
+        return replace(scaled, step_size=self.step_size / factor**2)
+
+    def build(self, model: Model) -> Kernel:
+        """Returns the kernel for a model."""
+        objective = objective_of(model)
+
+        def init(key: Key) -> SGLDState:
+            return SGLDState(objective.init(key), jnp.zeros((), jnp.int32))
+
+        def step(key: Key, state: SGLDState, records: Record) -> tuple[SGLDState, SGLDInfo]:
+            gradient_key, langevin_key = jax.random.split(key)
+            info = self._info(state.step)
+            gradient = self._gradient(gradient_key, objective, state.params, records, info)
+            params = jax.tree.map(
+                lambda w, g: (w - 0.5 * info.step_size * g).astype(w.dtype), state.params, gradient
+            )
+            if self.langevin_temperature:
+                std = jnp.sqrt(info.step_size * self.langevin_temperature)
+                params = jax.tree.map(
+                    lambda w, xi: (w + xi).astype(w.dtype),
+                    params,
+                    gaussian_noise(langevin_key, params, std=std),
+                )
+            return SGLDState(params, state.step + 1), info
+
+        return Kernel(init, step, lambda state: state.params, Points())
+
+    def _info(self, step: Array) -> SGLDInfo:
+        factor = self.schedule(step)
+        step_size = self.step_size * factor
+        multiplier = self.release.noise_multiplier * factor**self.noise_power
+        if not self.release.is_private:
+            return SGLDInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
+        scale = self.release.clip_norm / self.release.sampling.rate
+        return SGLDInfo(step_size, multiplier, step_size * (multiplier * scale / 2) ** 2)
+
+    def _gradient(
+        self, key: Key, objective: Objective, params: Params, records: Record, info: SGLDInfo
+    ) -> Tree:
+        # A constant multiplier goes in as the configured number, so that cost and noise agree
+        # to the last bit.
+        multiplier = None if isinstance(self.schedule, Constant) else info.noise_multiplier
+        if not self.pre_noise:
+            return potential_gradient(
+                key, self.release, objective, params, records, noise_multiplier=multiplier
+            )
+        shared_key, release_key = jax.random.split(key)
+        shared = objective.shared(shared_key)
+
+        def noisy_gradient(record: Record, key: Key) -> Tree:
+            loss_key, noise_key = jax.random.split(key)
+            gradient = _tree.at_least_float32(
+                jax.grad(objective.record_loss)(params, shared, record, loss_key)
+            )
+            noise = gaussian_noise(noise_key, gradient, std=self.pre_noise)
+            return jax.tree.map(jnp.add, gradient, noise)
+
+        estimate = self.release(release_key, noisy_gradient, records, noise_multiplier=multiplier)
+        return add_regulariser(estimate, objective, params, shared)

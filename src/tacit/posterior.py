@@ -1,0 +1,227 @@
+"""A posterior: retained states, a way to draw parameters from them, and what they predict.
+
+Everything here is post-processing of released values and costs nothing, as long as the inputs it is
+asked about are public or consented to; on private records a prediction that leaves the house is a
+release of its own.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tacit import _artefact, _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.metrics.uncertainty import (
+    ClassificationUncertainty,
+    RegressionUncertainty,
+    classification_moments,
+    decompose_classification,
+    decompose_regression,
+    merge_moments,
+    regression_moments,
+)
+from tacit.models import Model, Moments, model_from_spec
+from tacit.rng import seeded_key
+from tacit.typing import Array, Input, Key, Params, Tree
+
+__all__ = ["Points", "Posterior", "Predictions", "Sampler", "load_posterior", "predict"]
+
+Predictions: TypeAlias = ClassificationUncertainty[Array] | RegressionUncertainty[Array]
+
+
+class Sampler(Protocol):
+    """Turns one retained state into parameters. Plain configuration, saved by name."""
+
+    def __hash__(self) -> int: ...
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of one retained state."""
+        ...
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Draws parameters from one retained state."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """Every retained state is a draw: the iterates of an optimiser or of a chain."""
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of the model's parameters."""
+        return jax.eval_shape(model.init, seeded_key(0))
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Returns the state as it is."""
+        del key
+        return kept
+
+
+_SAMPLERS: dict[str, Sampler] = {"points": Points()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """Retained states of one or more chains.
+
+    Attributes:
+      model: what the parameters mean.
+      sampler: turns a retained state into parameters.
+      kept: retained states; every leaf has shape ``(num_chains, num_kept, ...)``.
+      statement: the privacy statement of the run that made it, as JSON-able data.
+    """
+
+    model: Model
+    sampler: Sampler
+    kept: Tree
+    statement: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_chains(self) -> int:
+        """How many chains."""
+        return int(jax.tree.leaves(self.kept)[0].shape[0])
+
+    @property
+    def num_kept(self) -> int:
+        """How many states each chain retained."""
+        return int(jax.tree.leaves(self.kept)[0].shape[1])
+
+    def __repr__(self) -> str:
+        size = _tree.size(self.kept) // (self.num_chains * self.num_kept)
+        epsilon = self.statement.get("epsilon_text", "unknown")
+        return (
+            f"Posterior({self.num_chains} chains x {self.num_kept} states,"
+            f" {size} parameters each, epsilon {epsilon})"
+        )
+
+    def draws(self, num_draws: int | None = None, *, seed: int = 0) -> Params:
+        """Returns parameter trees stacked along a leading axis.
+
+        Args:
+          num_draws: how many; by default one for each retained state. Fewer are taken evenly
+            along the chains; more go round again, with fresh keys.
+          seed: of the sampler; nothing private hangs on it.
+        """
+        indices = self._indices(num_draws)
+        keys = jax.random.split(seeded_key(seed), len(indices))
+        return jax.vmap(self.sampler.draw)(keys, _tree.take(self._flat(), indices))
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes ``posterior.safetensors`` and ``posterior.json``; no record is in either."""
+        name = next((key for key, own in _SAMPLERS.items() if own == self.sampler), None)
+        document = {
+            "model": None if self.model.spec is None else dict(self.model.spec),
+            "sampler": name,
+            "statement": dict(self.statement),
+        }
+        arrays = _artefact.flatten(self.kept, prefix="kept")
+        _artefact.write(directory, "posterior", arrays, document)
+
+    def _flat(self) -> Tree:
+        """States of all chains on one axis, chains interleaved so that a prefix has them all."""
+        return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), self.kept)
+
+    def _indices(self, num_draws: int | None) -> Array:
+        total = self.num_chains * self.num_kept
+        if num_draws is None:
+            num_draws = total
+        _check.positive_integer(num_draws=num_draws)
+        if num_draws < total:
+            # The last state is always among them.
+            return (jnp.arange(1, num_draws + 1) * total // num_draws) - 1
+        return jnp.arange(num_draws) % total
+
+
+def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = None) -> Posterior:
+    """Returns a saved posterior; no training data is needed.
+
+    Args:
+      directory: where `Posterior.save` wrote it.
+      model: only for models made of plain functions, which a file cannot hold.
+    """
+    arrays, document = _artefact.read(directory, "posterior")
+    if model is None:
+        if document["model"] is None:
+            raise InvalidArgumentError(
+                "model must be given: this posterior's model is made of functions, which are not"
+                " saved. Pass the same model to load_posterior(..., model=...)."
+            )
+        model = model_from_spec(document["model"])
+    sampler = _SAMPLERS[document["sampler"]]
+    kept = _artefact.unflatten(arrays, sampler.template(model), prefix="kept")
+    return Posterior(model=model, sampler=sampler, kept=kept, statement=document["statement"])
+
+
+def predict(
+    posterior: Posterior,
+    x: Input,
+    *,
+    num_draws: int | None = None,
+    seed: int = 0,
+    batch_size: int = 1024,
+) -> Predictions:
+    """Returns the posterior predictive of each input, with its uncertainty taken apart.
+
+    Memory is bounded by ``batch_size`` inputs times one draw, however many draws and inputs there
+    are. For classification the predictive is the mean of the draws' class probabilities.
+
+    Args:
+      posterior: what to predict with.
+      x: inputs; every leaf has one row for each.
+      num_draws: by default one for each retained state; models with dropout want more (100), each
+        with fresh masks.
+      seed: of masks and samplers; nothing private hangs on it.
+      batch_size: how many inputs are looked at together.
+    """
+    _check.positive_integer(batch_size=batch_size)
+    x = jax.tree.map(jnp.asarray, x)
+    num_inputs = _tree.num_records(x)
+    if num_inputs == 0:
+        raise InvalidArgumentError("x must have at least one row; got none.")
+    batch_size = min(batch_size, num_inputs)
+    kept = _tree.take(posterior._flat(), posterior._indices(num_draws))
+    run = _compiled_predict(posterior.model.predict, posterior.sampler)
+    key = seeded_key(seed)
+    parts = []
+    for start in range(0, num_inputs, batch_size):
+        # The last batch reaches back, so that all have one shape and compile once.
+        first = min(start, num_inputs - batch_size)
+        batch = jax.tree.map(lambda leaf, at=first: leaf[at : at + batch_size], x)
+        predictions = run(key, kept, batch, jnp.arange(first, first + batch_size))
+        parts.append(jax.tree.map(lambda leaf, at=start - first: leaf[at:], predictions))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_predict(
+    predict_one: Callable[[Params, Input, Key], Array | Moments], sampler: Sampler
+) -> Callable[[Key, Tree, Input, Array], Predictions]:
+    def run(key: Key, kept: Tree, x: Input, index: Array) -> Predictions:
+        num_draws = _tree.num_records(kept)
+
+        def one_draw(number: Array, state: Tree) -> Any:
+            draw_key, input_key = jax.random.split(jax.random.fold_in(key, number))
+            params = sampler.draw(draw_key, state)
+            keys = jax.vmap(lambda i: jax.random.fold_in(input_key, i))(index)
+            output = jax.vmap(predict_one, in_axes=(None, 0, 0))(params, x, keys)
+            if isinstance(output, Moments):
+                return regression_moments(output.mean[None], output.variance[None])
+            return classification_moments(output[None])
+
+        def add(seen: Any, draw: tuple[Array, Tree]) -> tuple[Any, None]:
+            return merge_moments(seen, one_draw(*draw)), None
+
+        draws = (jnp.arange(num_draws), kept)
+        shapes = jax.eval_shape(one_draw, *jax.tree.map(lambda leaf: leaf[0], draws))
+        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        moments, _ = lax.scan(add, zero, draws)
+        is_classification = moments.noise.ndim < moments.mean.ndim
+        return (decompose_classification if is_classification else decompose_regression)(moments)
+
+    return jax.jit(run)

@@ -1,0 +1,109 @@
+"""The clipped sum, slow and obvious: every record's contribution is formed, clipped and added.
+
+This is the definition that any faster path is tested against.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tacit import _tree
+from tacit.privacy.clipping.bounds import Clipping, squared_norms
+from tacit.typing import Array, Key, Params, Query, RecordLoss, Tree
+
+__all__ = ["clipped_gradient_sum", "clipped_sum"]
+
+
+def clipped_sum(
+    query: Query,
+    records: Tree,
+    keys: Key,
+    mask: Array,
+    *,
+    clipping: Clipping,
+    clip_norm: float,
+    chunk_size: int | None = None,
+) -> Tree:
+    """Returns the sum over records of the clipped ``query(record, key)``.
+
+    Guarantee:
+      Replacing any one record, however bad, by nothing moves the result by at most ``clip_norm``
+      in l2 norm up to the rounding of a float32 sum. Records whose mask is False and records
+      whose contribution is not finite add exactly zero.
+
+    Args:
+      query: a function of one record and its key.
+      records: a batch; every leaf has a leading record axis.
+      keys: one key for each record.
+      mask: which rows are records and which are padding.
+      clipping: the rule.
+      clip_norm: the bound on one record's contribution.
+      chunk_size: how many contributions are held at once; memory only, never the result beyond
+        summation order.
+
+    Example:
+      >>> from tacit.privacy.clipping.bounds import Flat
+      >>> rows = jnp.array([[3.0, 4.0], [0.0, 0.5], [jnp.nan, 0.0]])
+      >>> keys = jax.random.split(jax.random.key(0), 3)
+      >>> keep = jnp.array([True, True, True])
+      >>> clipped_sum(lambda r, k: r, rows, keys, keep, clipping=Flat(), clip_norm=1.0).round(4)
+      Array([0.6, 1.3], dtype=float32)
+    """
+
+    def contribution(record: Tree, key: Key, keep: Array) -> Tree:
+        value = _tree.at_least_float32(query(record, key))
+        factors = clipping.factors(squared_norms(value), clip_norm=clip_norm)
+        # A product with zero would let a NaN through; a selection does not.
+        return jax.tree.map(lambda v, c: jnp.where(keep & (c > 0), c * v, 0.0), value, factors)
+
+    def chunk_sum(chunk: tuple[Tree, Key, Array]) -> Tree:
+        return jax.tree.map(lambda leaf: leaf.sum(0), jax.vmap(contribution)(*chunk))
+
+    batch = (records, keys, mask)
+    length = mask.shape[0]
+    if chunk_size is None or chunk_size >= length:
+        return chunk_sum(batch)
+
+    num_chunks = -(-length // chunk_size)
+    padded = jax.tree.map(lambda leaf: _pad(leaf, num_chunks * chunk_size), batch)
+    chunks = jax.tree.map(lambda x: x.reshape(num_chunks, chunk_size, *x.shape[1:]), padded)
+    zero = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        jax.eval_shape(chunk_sum, jax.tree.map(lambda x: x[0], chunks)),
+    )
+
+    def add(total: Tree, chunk: tuple[Tree, Key, Array]) -> tuple[Tree, None]:
+        return jax.tree.map(jnp.add, total, chunk_sum(chunk)), None
+
+    return lax.scan(add, zero, chunks)[0]
+
+
+def clipped_gradient_sum(
+    loss: RecordLoss,
+    params: Params,
+    records: Tree,
+    keys: Key,
+    mask: Array,
+    *,
+    clipping: Clipping,
+    clip_norm: float,
+    chunk_size: int | None = None,
+) -> Tree:
+    """Returns the sum over records of the clipped gradient of ``loss(params, record, key)``."""
+
+    def gradient(record: Tree, key: Key) -> Tree:
+        return jax.grad(loss)(params, record, key)
+
+    return clipped_sum(
+        gradient, records, keys, mask, clipping=clipping, clip_norm=clip_norm, chunk_size=chunk_size
+    )
+
+
+def _pad(leaf: Array, length: int) -> Array:
+    """Repeats the first row; padded rows have a False mask, which `clipped_sum` obeys."""
+    missing = length - leaf.shape[0]
+    padding = jnp.broadcast_to(leaf[:1], (missing, *leaf.shape[1:]))
+    # Padding of the mask itself must be False, whatever its first row is.
+    if leaf.dtype == jnp.bool_:
+        padding = jnp.zeros_like(padding)
+    return jnp.concatenate([leaf, padding])

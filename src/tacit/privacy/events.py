@@ -1,0 +1,105 @@
+"""Costs as data: the few operations on dp_accounting events that tacit needs.
+
+A cost is written to JSON by name and fields, so that a statement can be checked, and an accountant
+run again, from the file alone.
+"""
+
+from collections import Counter
+from typing import Any
+
+import attrs
+import dp_accounting
+from dp_accounting import DpEvent
+
+from tacit.errors import InvalidArgumentError
+
+__all__ = ["composed", "count_releases", "event_from_json", "event_to_json", "repeated"]
+
+_KNOWN = {
+    event.__name__: event
+    for event in (
+        dp_accounting.NoOpDpEvent,
+        dp_accounting.NonPrivateDpEvent,
+        dp_accounting.GaussianDpEvent,
+        dp_accounting.PoissonSampledDpEvent,
+        dp_accounting.TruncatedSubsampledGaussianDpEvent,
+        dp_accounting.SampledWithoutReplacementDpEvent,
+        dp_accounting.SelfComposedDpEvent,
+        dp_accounting.ComposedDpEvent,
+    )
+}
+
+
+def repeated(event: DpEvent, count: int) -> DpEvent:
+    """Returns an event ``count`` times, in the shortest form."""
+    if count == 0 or isinstance(event, dp_accounting.NoOpDpEvent):
+        return dp_accounting.NoOpDpEvent()
+    return event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
+
+
+def composed(*events: DpEvent) -> DpEvent:
+    """Returns events one after the other, in the shortest form."""
+    real = [event for event in events if not isinstance(event, dp_accounting.NoOpDpEvent)]
+    if not real:
+        return dp_accounting.NoOpDpEvent()
+    return real[0] if len(real) == 1 else dp_accounting.ComposedDpEvent(real)
+
+
+def count_releases(event: DpEvent) -> Counter[DpEvent]:
+    """Returns how often each elementary release occurs in a cost.
+
+    Example:
+      >>> gaussian = dp_accounting.GaussianDpEvent(1.0)
+      >>> count_releases(composed(repeated(gaussian, 3), gaussian))
+      Counter({GaussianDpEvent(noise_multiplier=1.0): 4})
+    """
+    match event:
+        case dp_accounting.NoOpDpEvent():
+            return Counter()
+        case dp_accounting.SelfComposedDpEvent():
+            inner = count_releases(event.event)
+            return Counter({key: event.count * count for key, count in inner.items()})
+        case dp_accounting.ComposedDpEvent():
+            return sum(map(count_releases, event.events), Counter[DpEvent]())
+        case _:
+            return Counter([event])
+
+
+def event_to_json(event: DpEvent) -> dict[str, Any]:
+    """Returns a JSON-able description of a cost."""
+    name = type(event).__name__
+    if name not in _KNOWN:
+        raise InvalidArgumentError(f"event must be one that tacit can account; got {event!r}.")
+    fields = {field.name: getattr(event, field.name) for field in attrs.fields(type(event))}
+    return {"event": name} | {key: _value_to_json(value) for key, value in fields.items()}
+
+
+def event_from_json(document: dict[str, Any]) -> DpEvent:
+    """Returns the cost that `event_to_json` described.
+
+    Example:
+      >>> event_from_json(event_to_json(dp_accounting.GaussianDpEvent(2.0)))
+      GaussianDpEvent(noise_multiplier=2.0)
+    """
+    fields = dict(document)
+    name = fields.pop("event", None)
+    if name not in _KNOWN:
+        known = ", ".join(_KNOWN)
+        raise InvalidArgumentError(f"event must be one of {known}; got {name!r}.")
+    return _KNOWN[name](**{key: _value_from_json(value) for key, value in fields.items()})
+
+
+def _value_to_json(value: Any) -> Any:
+    if isinstance(value, DpEvent):
+        return event_to_json(value)
+    if isinstance(value, list | tuple):
+        return [_value_to_json(item) for item in value]
+    return value
+
+
+def _value_from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return event_from_json(value)
+    if isinstance(value, list):
+        return [_value_from_json(item) for item in value]
+    return value

@@ -1,0 +1,205 @@
+"""The one way in for records: a clipped, noisy sum that knows its own cost.
+
+The whole privacy argument of tacit is on this page. A release
+
+    sum over drawn records of clip(query(record)) + N(0, (noise_multiplier * clip_norm)**2)
+
+is a Gaussian mechanism on a sampled batch: the sampler draws by a public rule, the clip bounds what
+one record can add to ``clip_norm`` (sensitivity), and the noise is scaled to that bound. The
+estimate divides by the public sampling rate, never by the realised batch size, so an empty batch
+is an ordinary release: noise, counted. What is computed from releases alone is free.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import dp_accounting
+import jax
+from dp_accounting import DpEvent
+
+from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.privacy import clipping
+from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.noise import gaussian_noise
+from tacit.privacy.sampling import Sampling
+from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
+
+__all__ = ["GaussianSum"]
+
+_SMALLEST_CLIP_NORM = 1e-15
+"""Below this the squares of float32 gradients underflow and norms are no longer upper bounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianSum:
+    """Estimates a sum over all records privately. Fields are public, arguments are sensitive.
+
+    Guarantee:
+      With ``noise_multiplier > 0`` each call is one release with privacy cost ``cost`` (or, when a
+      multiplier is passed to the call, ``sampling.cost`` of that one), under the adjacencies that
+      the accounting table admits for the sampling. The result depends on the records only through
+      that release. With ``noise_multiplier == 0`` nothing is promised and ``cost`` says so.
+
+    Args:
+      sampling: how the batch is drawn.
+      clip_norm: the largest l2 norm that one record contributes; ``inf`` only without noise.
+      noise_multiplier: noise standard deviation of the sum divided by ``clip_norm``.
+      clipping: the rule that enforces the bound.
+      chunk_size: how many per-record contributions are held in memory at once; never part of
+        the cost.
+
+    Example:
+      >>> from tacit.privacy.sampling import FullBatch
+      >>> from tacit.rng import seeded_key
+      >>> ages = jax.numpy.array([23.0, 35.0, 61.0, 350.0])
+      >>> total = GaussianSum(
+      ...     sampling=FullBatch(num_records=4), clip_norm=100.0, noise_multiplier=0.1)
+      >>> total.noise_std
+      10.0
+      >>> noisy = total(seeded_key(0), lambda age, key: age, ages)
+      >>> bool(abs(noisy - (23 + 35 + 61 + 100)) < 50)
+      True
+    """
+
+    sampling: Sampling
+    clip_norm: float
+    noise_multiplier: float
+    clipping: Clipping = field(default_factory=Flat)
+    chunk_size: int | None = None
+
+    def __post_init__(self) -> None:
+        _check.positive(clip_norm=self.clip_norm, infinite=True)
+        _check.non_negative(noise_multiplier=self.noise_multiplier)
+        if self.clip_norm < _SMALLEST_CLIP_NORM:
+            raise InvalidArgumentError(
+                f"clip_norm must be at least {_SMALLEST_CLIP_NORM}; got {self.clip_norm}."
+                " Scale the loss up instead."
+            )
+        if math.isinf(self.clip_norm) and self.noise_multiplier > 0:
+            raise InvalidArgumentError(
+                "clip_norm must be finite when noise_multiplier > 0; got inf. Without a clip no"
+                " amount of noise is private: give a clip_norm, or noise_multiplier=0 for a"
+                " non-private run."
+            )
+        if self.chunk_size is not None:
+            _check.positive_integer(chunk_size=self.chunk_size)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the release has noise."""
+        return self.noise_multiplier > 0
+
+    @property
+    def cost(self) -> DpEvent:
+        """What one call costs."""
+        return self.cost_of(self.noise_multiplier)
+
+    def cost_of(self, noise_multiplier: float) -> DpEvent:
+        """What one call with this multiplier costs."""
+        if noise_multiplier == 0:
+            return dp_accounting.NonPrivateDpEvent()
+        return self.sampling.cost(noise_multiplier)
+
+    @property
+    def noise_std(self) -> float:
+        """The standard deviation of the noise on the returned estimate."""
+        if not self.is_private:
+            return 0.0
+        return self.noise_multiplier * self.clip_norm / self.sampling.rate
+
+    def __call__(
+        self,
+        key: Key,
+        query: Query,
+        data: Tree,
+        *,
+        noise_multiplier: Scalar | float | None = None,
+    ) -> Tree:
+        """Returns a private estimate of the sum of ``query(record, key)`` over all records.
+
+        Args:
+          key: fresh for every call; noise, batch and per-record keys all come from it.
+          query: a function of one record and that record's key.
+          data: the records; every leaf has one row for each.
+          noise_multiplier: replaces the configured one, for schedules; may be traced.
+        """
+        self._require_isolated(lambda _, record, key: query(record, key), None, data, key)
+
+        def clipped_sum(records: Tree, keys: Key, mask: Array) -> Tree:
+            return clipping.clipped_sum(
+                query,
+                records,
+                keys,
+                mask,
+                clipping=self.clipping,
+                clip_norm=self.clip_norm,
+                chunk_size=self.chunk_size,
+            )
+
+        return self._release(key, clipped_sum, data, noise_multiplier)
+
+    def gradient(
+        self,
+        key: Key,
+        loss: RecordLoss,
+        params: Params,
+        data: Tree,
+        *,
+        noise_multiplier: Scalar | float | None = None,
+    ) -> Tree:
+        """Returns a private estimate of the gradient of the summed ``loss(params, record, key)``.
+
+        Equals calling the release with the gradient as its query; it is a method of its own
+        because clipped gradients can be summed without forming them.
+        """
+        self._require_isolated(loss, params, data, key)
+
+        def clipped_sum(records: Tree, keys: Key, mask: Array) -> Tree:
+            return clipping.clipped_gradient_sum(
+                loss,
+                params,
+                records,
+                keys,
+                mask,
+                clipping=self.clipping,
+                clip_norm=self.clip_norm,
+                chunk_size=self.chunk_size,
+            )
+
+        return self._release(key, clipped_sum, data, noise_multiplier)
+
+    def _release(
+        self,
+        key: Key,
+        clipped_sum: Callable[[Tree, Key, Array], Tree],
+        data: Tree,
+        noise_multiplier: Scalar | float | None,
+    ) -> Tree:
+        """Draws, clips, sums, adds noise and divides by the public rate."""
+        batch_key, record_key, noise_key = jax.random.split(key, 3)
+        batch = self.sampling.draw(batch_key)
+        # A record's key follows its index, so that padding and batching never change it.
+        keys = jax.vmap(lambda index: jax.random.fold_in(record_key, index))(batch.indices)
+        total = clipped_sum(_tree.take(data, batch.indices), keys, batch.mask)
+        if noise_multiplier is None:
+            noise_multiplier = self.noise_multiplier
+        if self.is_private:
+            noise = gaussian_noise(noise_key, total, std=noise_multiplier * self.clip_norm)
+            total = jax.tree.map(lambda value, own: value + own, total, noise)
+        return jax.tree.map(lambda value: value / self.sampling.rate, total)
+
+    def _require_isolated(self, loss: RecordLoss, params: Params, data: Tree, key: Key) -> None:
+        num_records = self.sampling.num_records
+        try:
+            found = _tree.num_records(data)
+        except ValueError as error:
+            raise InvalidArgumentError(f"data must have one row for each record: {error}") from None
+        if found != num_records:
+            raise InvalidArgumentError(
+                f"data has {found} records but the sampling was configured with"
+                f" num_records={num_records}. The rate, and so the cost, would be wrong."
+            )
+        record = jax.eval_shape(lambda table: jax.tree.map(lambda leaf: leaf[0], table), data)
+        clipping.require_isolated(loss, params, record, key, num_records=num_records)

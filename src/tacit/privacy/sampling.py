@@ -1,0 +1,310 @@
+"""Sampling: which records a release looks at, and what that costs.
+
+A batch is drawn as global indices and a mask of one static shape, whatever its realised size, so
+that neither the compile cache nor the running time tells how many records were drawn. Drawing
+costs O(batch) work however many records there are, and is exact:
+
+* The size of a Poisson batch is binomial; it comes from a 64-bit inverse distribution table that
+  is computed once from public numbers.
+* Distinct indices come from a stream of independent uniform ones by keeping first occurrences.
+  Relabelling the records does not change which positions of the stream collide, so the kept
+  indices are a uniformly random ordered subset, also when a draw with too many collisions is
+  thrown away and repeated. Nothing rests on a block cipher having enough rounds.
+* A batch that exceeds its capacity loses a uniformly random subset (the indices are in uniform
+  order), and the cost says so.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import dp_accounting
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dp_accounting import DpEvent
+from jax import lax
+from scipy import stats
+
+from tacit import _check
+from tacit.errors import InvalidArgumentError
+from tacit.typing import Array, Key
+
+__all__ = ["Batch", "FixedBatch", "FullBatch", "PoissonBatch", "Sampling"]
+
+_DEFAULT_OVERFLOW = 1e-6
+"""Chance that a default-capacity batch is cut; its price in epsilon is in the fourth digit."""
+
+_MAX_RECORDS = 2**31 - 1
+
+
+class Batch(NamedTuple):
+    """Global indices of drawn records; where ``mask`` is False the index is padding."""
+
+    indices: Array
+    mask: Array
+
+
+class Sampling(Protocol):
+    """How a release draws its records. Every field is public."""
+
+    @property
+    def num_records(self) -> int:
+        """How many records there are."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """The chance that a given record is drawn: the public denominator of estimates."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """The static length of a batch."""
+        ...
+
+    def draw(self, key: Key) -> Batch:
+        """Draws a batch; a pure function of the key, never of any record."""
+        ...
+
+    def cost(self, noise_multiplier: float) -> DpEvent:
+        """What one Gaussian release on such a batch costs."""
+        ...
+
+
+def _gaussian(noise_multiplier: float) -> DpEvent:
+    _check.positive(noise_multiplier=noise_multiplier)
+    return dp_accounting.GaussianDpEvent(float(noise_multiplier))
+
+
+def _check_num_records(num_records: int) -> None:
+    _check.positive_integer(num_records=num_records)
+    if num_records > _MAX_RECORDS:
+        raise InvalidArgumentError(
+            f"num_records must be at most {_MAX_RECORDS}; got {num_records}. Indices are 32-bit."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullBatch:
+    """Every record, every time: no amplification, exact Gaussian accounting.
+
+    Example:
+      >>> FullBatch(num_records=3).draw(jax.random.key(0)).indices
+      Array([0, 1, 2], dtype=int32)
+    """
+
+    num_records: int
+
+    def __post_init__(self) -> None:
+        _check_num_records(self.num_records)
+
+    @property
+    def rate(self) -> float:
+        """One."""
+        return 1.0
+
+    @property
+    def capacity(self) -> int:
+        """The number of records."""
+        return self.num_records
+
+    def draw(self, key: Key) -> Batch:
+        """Returns all indices in order; the key is not used."""
+        del key
+        return Batch(jnp.arange(self.num_records, dtype=jnp.int32), jnp.ones(self.capacity, bool))
+
+    def cost(self, noise_multiplier: float) -> DpEvent:
+        """A Gaussian mechanism, not amplified."""
+        return _gaussian(noise_multiplier)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonBatch:
+    """Each record independently with probability ``batch_size / num_records``.
+
+    Guarantee:
+      The indices with a True mask are a Poisson sample cut to ``max_batch_size`` by a uniformly
+      random choice. The cost is that of the cut sample, so the cut is paid for, not ignored.
+
+    Args:
+      num_records: how many records (units of privacy) there are; public.
+      batch_size: the *expected* number of records in a batch; public.
+      max_batch_size: the static length of a batch. The default is exceeded once in a million
+        draws; a smaller one saves time and costs epsilon, both visibly.
+
+    Example:
+      >>> sampling = PoissonBatch(num_records=60_000, batch_size=256)
+      >>> sampling.rate, sampling.capacity
+      (0.004266666666666667, 335)
+    """
+
+    num_records: int
+    batch_size: float
+    max_batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_num_records(self.num_records)
+        _check.positive(batch_size=self.batch_size)
+        if self.batch_size > self.num_records:
+            raise InvalidArgumentError(
+                f"batch_size must be at most num_records={self.num_records}; got {self.batch_size}."
+                " Use FullBatch to look at every record."
+            )
+        if self.max_batch_size is not None:
+            _check.positive_integer(max_batch_size=self.max_batch_size)
+            if self.max_batch_size < self.batch_size:
+                raise InvalidArgumentError(
+                    f"max_batch_size must be at least batch_size={self.batch_size}; got"
+                    f" {self.max_batch_size}. Leave it out to get a safe default."
+                )
+
+    @property
+    def rate(self) -> float:
+        """The sampling probability."""
+        return self.batch_size / self.num_records
+
+    @property
+    def capacity(self) -> int:
+        """``max_batch_size``, or a default that is exceeded once in a million draws."""
+        if self.max_batch_size is not None:
+            return min(self.max_batch_size, self.num_records)
+        tail = stats.binom.isf(_DEFAULT_OVERFLOW, self.num_records, self.rate)
+        return max(1, min(int(tail), self.num_records))
+
+    def draw(self, key: Key) -> Batch:
+        """Draws the size, then that many distinct indices in uniform order."""
+        size_key, index_key = jax.random.split(key)
+        size = _binomial(size_key, self.num_records, self.rate)
+        indices = _distinct(index_key, self.capacity, self.num_records)
+        return Batch(indices, jnp.arange(self.capacity) < size)
+
+    def cost(self, noise_multiplier: float) -> DpEvent:
+        """A Poisson-sampled Gaussian, truncated at the capacity."""
+        event = _gaussian(noise_multiplier)
+        if self.capacity >= self.num_records:
+            return dp_accounting.PoissonSampledDpEvent(self.rate, event)
+        return dp_accounting.TruncatedSubsampledGaussianDpEvent(
+            self.num_records, self.rate, self.capacity, float(noise_multiplier)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedBatch:
+    """Exactly ``batch_size`` distinct records, uniformly at random.
+
+    One record more or less also moves another one in or out, so a fixed-size batch costs much
+    more than a Poisson batch of the same expected size; prefer `PoissonBatch`.
+
+    Example:
+      >>> FixedBatch(num_records=100, batch_size=10).rate
+      0.1
+    """
+
+    num_records: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        _check_num_records(self.num_records)
+        _check.positive_integer(batch_size=self.batch_size)
+        if self.batch_size > self.num_records:
+            raise InvalidArgumentError(
+                f"batch_size must be at most num_records={self.num_records}; got {self.batch_size}."
+            )
+
+    @property
+    def rate(self) -> float:
+        """The share of records in a batch."""
+        return self.batch_size / self.num_records
+
+    @property
+    def capacity(self) -> int:
+        """The batch size."""
+        return self.batch_size
+
+    def draw(self, key: Key) -> Batch:
+        """Draws distinct indices in uniform order."""
+        indices = _distinct(key, self.batch_size, self.num_records)
+        return Batch(indices, jnp.ones(self.batch_size, bool))
+
+    def cost(self, noise_multiplier: float) -> DpEvent:
+        """A Gaussian on a sample without replacement."""
+        return dp_accounting.SampledWithoutReplacementDpEvent(
+            self.num_records, self.batch_size, _gaussian(noise_multiplier)
+        )
+
+
+def _binomial(key: Key, num_trials: int, rate: float) -> Array:
+    """Draws Binomial(num_trials, rate) by inverting its distribution at 64 uniform bits.
+
+    `jax.random.binomial` works in float32, where the log densities of a large binomial have
+    errors of the order of one.
+    """
+    first, high, low = _binomial_table(num_trials, rate)
+    word_high, word_low = jax.random.bits(key, (2,), jnp.uint32)
+    below = (high < word_high) | ((high == word_high) & (low <= word_low))
+    return first + jnp.sum(below, dtype=jnp.int32)
+
+
+@functools.lru_cache(maxsize=64)
+def _binomial_table(num_trials: int, rate: float) -> tuple[int, np.ndarray, np.ndarray]:
+    """Returns the smallest count, and P(count <= k) for k from there as 64-bit fixed point."""
+    binomial = stats.binom(num_trials, rate)
+    # Bernstein's inequality: beyond this reach lies less than 2^-64 on either side. (SciPy's own
+    # quantiles are not reliable that far out.)
+    reach = math.sqrt(90 * num_trials * rate) + 30
+    lowest = max(0, math.floor(num_trials * rate - reach))
+    highest = min(num_trials, math.ceil(num_trials * rate + reach))
+    counts = np.arange(lowest, highest + 1)
+    # Above the median the complement is exact where the distribution function rounds to one.
+    fixed = [
+        min(int(lower * 2**64) if lower < 0.5 else 2**64 - int(upper * 2**64), 2**64 - 1)
+        for lower, upper in zip(binomial.cdf(counts), binomial.sf(counts), strict=True)
+    ]
+    high = np.array([value >> 32 for value in fixed], np.uint32)
+    low = np.array([value & 0xFFFFFFFF for value in fixed], np.uint32)
+    return int(counts[0]), high, low
+
+
+def _distinct(key: Key, num_indices: int, population: int) -> Array:
+    """Draws a uniformly random ordered subset of ``range(population)``."""
+    if population <= 4 * num_indices:
+        return _shuffled(key, population)[:num_indices]
+    return _first_occurrences(key, num_indices, population)
+
+
+def _shuffled(key: Key, population: int) -> Array:
+    """Sorts the population by 64 random bits each; ties have probability below n^2 / 2^65."""
+    bits = jax.random.bits(key, (2, population), jnp.uint32)
+    indices = jnp.arange(population, dtype=jnp.int32)
+    return lax.sort((bits[0], bits[1], indices), num_keys=2)[2]
+
+
+def _first_occurrences(key: Key, num_indices: int, population: int) -> Array:
+    """Keeps the first occurrences in a stream of independent uniform indices."""
+    # The number of collisions is about Poisson with this mean, since num_indices is at most a
+    # quarter of the population; beyond eight standard deviations the loop draws again.
+    collisions = num_indices**2 / (2 * population) * 1.3
+    num_drawn = num_indices + math.ceil(collisions + 8 * math.sqrt(collisions)) + 8
+
+    def attempt(key: Key) -> tuple[Array, Array]:
+        drawn = jax.random.randint(key, (num_drawn,), 0, population, jnp.int32)
+        position = jnp.arange(num_drawn, dtype=jnp.int32)
+        ordered, position = lax.sort((drawn, position), num_keys=2)
+        is_first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+        first = jnp.zeros(num_drawn, bool).at[position].set(is_first)
+        rank = jnp.cumsum(first) - 1
+        slot = jnp.where(first, rank, num_drawn)
+        kept = jnp.zeros(num_indices, jnp.int32).at[slot].set(drawn, mode="drop")
+        return kept, rank[-1] + 1
+
+    def unfinished(carry: tuple[Key, Array, Array]) -> Array:
+        return carry[2] < num_indices
+
+    def again(carry: tuple[Key, Array, Array]) -> tuple[Key, Array, Array]:
+        key, subkey = jax.random.split(carry[0])
+        return key, *attempt(subkey)
+
+    start = (key, jnp.zeros(num_indices, jnp.int32), jnp.zeros((), jnp.int32))
+    return lax.while_loop(unfinished, again, start)[1]

@@ -1,0 +1,238 @@
+"""Randomness that an adversary cannot predict: ChaCha20 as a JAX generator.
+
+Differential privacy promises something about the *distribution* of the noise. It holds against
+an adversary who sees every released number only if that adversary cannot tell the generator
+from true randomness and so cannot subtract the noise.
+
+What ChaCha20 buys:
+  Under a secret uniform 256-bit key, ChaCha20 is believed to be a pseudorandom function: nobody
+  with feasible resources can tell its blocks from independent uniform ones. A guarantee then
+  holds computationally, against every feasible adversary. JAX's default, threefry2x32, is a
+  statistical generator: its keys have 64 bits, and nobody claims that it resists an attack.
+
+What it does not buy:
+  * A key made from an integer (``seeded_key``, ``jax.random.key``) has the entropy of that
+    integer and is INSECURE: whoever guesses the seed recomputes the noise. Keys for private
+    work come from ``fresh_key``, are never stored, and are never used twice.
+  * Noise drawn in floating point is not the real-valued noise of the theorem. Sums are rounded
+    and only finitely many values can occur, so the lowest bits of a released number may carry
+    more about a record than the guarantee says (Mironov, *On significance of the least
+    significant bits for differential privacy*, 2012). No discrete mechanism is used here;
+    ``tacit.privacy.noise`` states the tail and the granularity. Release rounded numbers when
+    an adversary may look at single bits.
+  * Keys live in ordinary process memory, and nothing here defends against side channels.
+
+The construction: one block is ``F(key, counter, nonce)``. The nonce names the operation (bits,
+split, fold_in), and within an operation the counter never repeats, so everything derived from
+one key is made of outputs of a pseudorandom function at distinct inputs, which are jointly
+indistinguishable from independent uniform blocks. Child keys are such blocks, so by induction
+the same is true of the whole tree of keys.
+"""
+
+import functools
+import math
+import secrets
+from collections.abc import Hashable
+from numbers import Integral
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.random import define_prng_impl
+
+from tacit.errors import InvalidArgumentError
+from tacit.typing import Array, Key
+
+__all__ = ["CHACHA20", "chacha20_block", "fresh_key", "seeded_key"]
+
+_CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
+_KEY_WORDS = 8
+_BLOCK_WORDS = 16
+
+# The last word of the nonce, one value for each operation that derives something from a key.
+_BITS, _SPLIT, _FOLD_IN = np.uint32(1), np.uint32(2), np.uint32(3)
+
+# Blocks computed side by side. The rounds of one group run in the first-level cache (8 KiB of
+# state); below, the dispatch of kernels dominates, and above, memory traffic. Measured.
+_GROUP = 128
+
+
+def _rotate_left(x: Array, bits: int) -> Array:
+    return (x << bits) | (x >> (32 - bits))
+
+
+def _quarter_rounds(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array, Array, Array]:
+    """Mixes the columns of the 4x4 state, given as its four rows."""
+    a = a + b
+    d = _rotate_left(d ^ a, 16)
+    c = c + d
+    b = _rotate_left(b ^ c, 12)
+    a = a + b
+    d = _rotate_left(d ^ a, 8)
+    c = c + d
+    b = _rotate_left(b ^ c, 7)
+    return a, b, c, d
+
+
+def _round(_: int, state: Array) -> Array:
+    """One of the twenty rounds, leaving in the columns what the next round must mix.
+
+    ChaCha alternates rounds on columns and on diagonals: row k turns by k places before a
+    diagonal round and back after it. Mirroring the columns as well, ``row[(k - i) % 4]``, makes
+    both moves the same (applied twice it is the identity, and the order of columns does not
+    matter to a round), so that one short loop body serves and compiles fast.
+    """
+    rows = _quarter_rounds(state[0], state[1], state[2], state[3])
+    return jnp.stack(
+        [jnp.stack([row[(k - i) % 4] for i in range(4)]) for k, row in enumerate(rows)]
+    )
+
+
+def _blocks(key: Array, position: Array) -> Array:
+    """Returns uint32[16, n]: the blocks at uint32[4, n] positions (words 12 to 15 of the state)."""
+    num_blocks = position.shape[1]
+    head = jnp.concatenate([jnp.asarray(_CONSTANTS), key]).reshape(3, 4, 1)
+    start = jnp.concatenate([jnp.broadcast_to(head, (3, 4, num_blocks)), position[None]])
+    # The loop is rolled on purpose: unrolled rounds take XLA ten seconds to compile.
+    mixed: Array = lax.fori_loop(0, 20, _round, start)
+    return (mixed + start).reshape(_BLOCK_WORDS, num_blocks)
+
+
+@jax.jit
+def chacha20_block(key: Array, counter: Array, nonce: Array) -> Array:
+    """Returns one block of the ChaCha20 key stream.
+
+    Args:
+      key: uint32[8], little-endian words of the key.
+      counter: uint32[], which block.
+      nonce: uint32[3], little-endian words of the nonce.
+
+    Returns:
+      uint32[16], little-endian words of the block.
+
+    Example:
+      >>> zeros = jnp.zeros(8, jnp.uint32)
+      >>> block = chacha20_block(zeros, jnp.uint32(0), zeros[:3])
+      >>> np.asarray(block).astype("<u4").tobytes().hex()[:16]
+      '76b8e0ada0f13d90'
+
+    Reference:
+      Nir and Langley, *ChaCha20 and Poly1305 for IETF Protocols*, RFC 7539, section 2.3.
+    """
+    return _blocks(key, jnp.append(counter, nonce)[:, None])[:, 0]
+
+
+def _positions(operation: np.uint32, group: Array, lanes: int) -> Array:
+    """Returns uint32[4, lanes]: the positions of the blocks of one group.
+
+    Block ``128 * group + lane`` has that number as a 64-bit counter in the first two words, so
+    that it stays unique far beyond any array that fits in a memory.
+    """
+    lane = jnp.arange(lanes, dtype=jnp.uint32)
+    low, high = group * np.uint32(_GROUP) + lane, group // np.uint32(2**32 // _GROUP)
+    return jnp.stack([jnp.broadcast_to(word, (lanes,)) for word in (low, high, 0, operation)])
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _stream(key: Array, operation: np.uint32, num_words: int) -> Array:
+    """Returns uint32[groups, 16, lanes], at least ``num_words`` of them, for one operation."""
+    num_blocks = -(-num_words // _BLOCK_WORDS)
+    if num_blocks <= _GROUP:
+        return _blocks(key, _positions(operation, jnp.uint32(0), num_blocks))[None]
+    groups = jnp.arange(-(-num_blocks // _GROUP), dtype=jnp.uint32)
+    blocks: Array = lax.map(
+        lambda group: _blocks(key, _positions(operation, group, _GROUP)), groups
+    )
+    return blocks
+
+
+def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    size = math.prod(shape)
+    num_words = -(-size * bit_width // 32)
+    # The words keep the order in which they were computed, which spares a transposition.
+    words = _stream(key, _BITS, num_words).reshape(-1)[:num_words]
+    if bit_width == 64:
+        words = words.reshape(-1, 2)
+    dtype = jnp.dtype(f"uint{bit_width}")
+    return lax.bitcast_convert_type(words, dtype).reshape(-1)[:size].reshape(shape)
+
+
+def _split(key: Array, shape: tuple[int, ...]) -> Array:
+    num_keys = math.prod(shape)
+    blocks = jnp.swapaxes(_stream(key, _SPLIT, num_keys * _KEY_WORDS), 1, 2)
+    # Two children to a block; child i is the same whatever the number of children.
+    return blocks.reshape(-1, _KEY_WORDS)[:num_keys].reshape(*shape, _KEY_WORDS)
+
+
+def _fold_in(key: Array, data: Array | int) -> Array:
+    counter = lax.convert_element_type(data, jnp.uint32)
+    nonce = jnp.array([0, 0, _FOLD_IN], jnp.uint32)
+    child: Array = chacha20_block(key, counter, nonce)[:_KEY_WORDS]
+    return child
+
+
+def _seed(seed: Array) -> Array:
+    """Writes an integer, of 32 bits or of 64 where JAX has them enabled, into a key."""
+    low = lax.convert_element_type(seed, jnp.uint32)
+    high = jnp.zeros_like(low)
+    if seed.dtype.itemsize == 8:
+        high = lax.convert_element_type(seed >> 32, jnp.uint32)
+    return jnp.zeros(_KEY_WORDS, jnp.uint32).at[:2].set(jnp.stack([low, high]))
+
+
+CHACHA20: Hashable = define_prng_impl(
+    key_shape=(_KEY_WORDS,),
+    seed=_seed,
+    split=_split,
+    random_bits=_random_bits,
+    fold_in=_fold_in,
+    name="chacha20",
+    tag="cha",
+)
+"""The generator, for ``jax.random.key(seed, impl=CHACHA20)`` and ``jax.random.wrap_key_data``."""
+
+
+def _key_from_bytes(entropy: bytes) -> Key:
+    words = np.frombuffer(entropy, dtype="<u4").astype(np.uint32)
+    key: Key = jax.random.wrap_key_data(jnp.asarray(words), impl=CHACHA20)
+    return key
+
+
+def fresh_key() -> Key:
+    """Returns a new secret key: 256 bits from the operating system's generator.
+
+    Guarantee:
+      Noise drawn from it is pseudorandom to everyone who has not read this process's memory.
+      Draw one for every run, do not store it, and let a resumed run draw another.
+
+    Example:
+      >>> jax.random.normal(fresh_key(), (3,)).shape
+      (3,)
+    """
+    return _key_from_bytes(secrets.token_bytes(4 * _KEY_WORDS))
+
+
+def seeded_key(seed: int) -> Key:
+    """Returns the key that ``seed`` names: reproducible, and therefore INSECURE.
+
+    For tests and examples. Anyone who knows or guesses the seed can recompute all noise and
+    subtract it, so nothing made with this key is private.
+
+    Args:
+      seed: a whole number from 0 to 2**256 - 1; different seeds give different keys.
+
+    Example:
+      >>> jax.random.bits(seeded_key(0), (2,))
+      Array([2097569030, 3703499764], dtype=uint32)
+    """
+    return _key_from_bytes(_seed_bytes(seed))
+
+
+def _seed_bytes(seed: object) -> bytes:
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**256:
+        raise InvalidArgumentError(
+            f"seed must be a whole number from 0 to 2**256 - 1; got {seed!r}. "
+            "Use fresh_key() for a secret key."
+        )
+    return int(seed).to_bytes(4 * _KEY_WORDS, "little")

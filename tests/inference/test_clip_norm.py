@@ -1,0 +1,88 @@
+"""Choosing the clip norm costs nothing without records, and is charged with them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit.errors import BudgetExceededError, InvalidArgumentError
+from tacit.inference import data_free_clip_norm, private_clip_norm, synthetic_records
+from tacit.models import MLP, Categorical, FixedGaussian, FlatPrior, Model, bayesian
+from tacit.privacy.budget import Budget
+from tacit.privacy.sampling import FullBatch
+from tacit.typing import Record
+
+BUDGET = Budget(epsilon=5.0, delta=1e-5)
+
+
+def linear(num_inputs=3):
+    """The gradient of the loss w @ x is x itself, so that norms are known."""
+    return Model(
+        lambda key: jnp.zeros(num_inputs),
+        lambda w: jnp.zeros(()),
+        lambda w, record, key: w @ record.x,
+        lambda w, x, key: jnp.stack([w @ x, 1 - w @ x]),
+    )
+
+
+def known(norms):
+    x = np.zeros((len(norms), 3), np.float32)
+    x[:, 0] = norms
+    return Record(jnp.asarray(x), jnp.zeros(len(norms), jnp.int32), jnp.ones(len(norms)))
+
+
+@pytest.mark.parametrize("quantile", [0.25, 0.5, 0.9])
+def test_the_private_quantile_is_close_to_the_true_one(quantile):
+    norms = np.random.default_rng(0).lognormal(0.0, 1.0, size=3000)
+    choice = private_clip_norm(
+        linear(), known(norms), budget=BUDGET, noise_multiplier=5.0, quantile=quantile, seed=0
+    )
+    assert choice.clip_norm == pytest.approx(np.quantile(norms, quantile), rel=0.3)
+
+
+def test_the_private_quantile_is_charged_as_one_full_batch_release():
+    choice = private_clip_norm(
+        linear(), known(np.ones(50)), budget=BUDGET, noise_multiplier=3.0, seed=0
+    )
+    assert choice.cost == FullBatch(num_records=50).cost(3.0)
+
+
+def test_the_private_quantile_is_refused_above_the_budget():
+    with pytest.raises(BudgetExceededError):
+        private_clip_norm(
+            linear(),
+            known(np.ones(50)),
+            budget=Budget(epsilon=0.1, delta=1e-5),
+            noise_multiplier=3.0,
+        )
+
+
+def test_bad_records_do_not_spoil_the_private_quantile():
+    norms = np.full(500, 2.0)
+    norms[:5] = np.nan
+    choice = private_clip_norm(linear(), known(norms), budget=BUDGET, noise_multiplier=3.0, seed=0)
+    assert choice.clip_norm == pytest.approx(2.0, rel=0.3)
+
+
+def test_the_data_free_choice_is_the_median_norm_of_synthetic_records():
+    norms = np.linspace(1.0, 9.0, 101)
+    assert data_free_clip_norm(linear(), known(norms)) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(num_classes=3), FixedGaussian(std=0.7)])
+def test_synthetic_records_follow_the_models_own_predictions(likelihood):
+    model = bayesian(
+        MLP(num_inputs=4, hidden=(6,), num_outputs=likelihood.num_outputs),
+        prior=FlatPrior(),
+        likelihood=likelihood,
+    )
+    inputs = jax.random.uniform(jax.random.key(0), (64, 4), minval=-1.0)
+    synthetic = synthetic_records(model, inputs)
+    assert synthetic.y.shape == (64,)
+    assert len(np.unique(synthetic.y)) >= 3
+    assert 0.05 < data_free_clip_norm(model, synthetic) < 50
+
+
+def test_useless_synthetic_records_are_refused():
+    with pytest.raises(InvalidArgumentError, match="non-zero gradients"):
+        data_free_clip_norm(linear(), known(np.zeros(5)))

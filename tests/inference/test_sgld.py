@@ -1,0 +1,131 @@
+"""SGLD's parameterisations agree with each other and with theorem 1 of Zhang et al."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tacit.errors import InvalidArgumentError
+from tacit.inference import SGD, SGLD, Constant, Cosine, Exponential, Polynomial
+from tacit.models import MLP, Categorical, FlatPrior, GaussianPrior, bayesian
+from tacit.privacy.events import count_releases
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import PoissonBatch
+from tacit.rng import seeded_key
+from tacit.typing import Record
+
+N, B, C, ETA = 60_000, 256, 1.5, 5e-6
+SAMPLING = PoissonBatch(num_records=N, batch_size=B)
+
+
+def test_zhangs_noise_multiplier_is_that_of_the_seed():
+    method = SGLD.zhang(sampling=SAMPLING, clip_norm=C, learning_rate=ETA)
+    assert method.release.noise_multiplier == pytest.approx(B / (N * math.sqrt(ETA) * C))
+    assert method.release.noise_multiplier == pytest.approx(1.2721, abs=1e-4)
+    assert method.temperature() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("prior", [FlatPrior(), GaussianPrior(std=0.5)])
+def test_theorem_1_dp_sgld_is_dp_sgd_with_the_same_releases_and_iterates(prior):
+    sampling = PoissonBatch(num_records=30, batch_size=10)
+    model = bayesian(
+        MLP(num_inputs=4, hidden=(5,), num_outputs=3),
+        prior=prior,
+        likelihood=Categorical(num_classes=3),
+    )
+    generator = np.random.default_rng(0)
+    records = Record(
+        jnp.asarray(generator.normal(size=(30, 4)), jnp.float32),
+        jnp.asarray(generator.integers(0, 3, 30)),
+        jnp.ones(30),
+    )
+    eta = 1e-3
+    sgld = SGLD.zhang(sampling=sampling, clip_norm=0.7, learning_rate=eta)
+    sgd = SGD(
+        release=GaussianSum(
+            sampling=sampling, clip_norm=0.7, noise_multiplier=10 / (30 * math.sqrt(eta) * 0.7)
+        ),
+        optimizer=optax.sgd(eta * 30),
+    )
+    langevin, descent = sgld.build(model), sgd.build(model)
+    left, right = langevin.init(seeded_key(0)), descent.init(seeded_key(0))
+    for t in range(5):
+        key = jax.random.fold_in(seeded_key(1), t)
+        left, _ = langevin.step(key, left, records)
+        # SGLD splits its key for the Langevin noise of non-private runs.
+        right, _ = descent.step(jax.random.split(key)[0], right, records)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        left.params,
+        right.params,
+    )
+    one, other = (list(count_releases(m.cost(5)).items()) for m in (sgld, sgd))
+    assert one[0][1] == other[0][1] == 5
+    assert one[0][0].noise_multiplier == pytest.approx(other[0][0].noise_multiplier)
+
+
+def test_fixed_noise_reports_the_temperature_that_follows():
+    release = GaussianSum(sampling=SAMPLING, clip_norm=C, noise_multiplier=2.0)
+    method = SGLD.fixed_noise(release=release, step_size=1e-5)
+    expected = 1e-5 * 4.0 * C**2 / (4 * (B / N) ** 2)
+    assert method.temperature() == pytest.approx(expected, rel=1e-5)
+    same = SGLD.fixed_temperature(
+        sampling=SAMPLING, clip_norm=C, step_size=1e-5, temperature=expected
+    )
+    assert same.release.noise_multiplier == pytest.approx(2.0)
+
+
+def test_at_fixed_temperature_a_decaying_step_size_adds_noise_and_keeps_the_temperature():
+    method = SGLD.fixed_temperature(
+        sampling=SAMPLING, clip_norm=C, step_size=1e-5, schedule=Polynomial(delay=10.0)
+    )
+    assert method.temperature(0) == pytest.approx(1.0, rel=1e-5)
+    assert method.temperature(500) == pytest.approx(1.0, rel=1e-5)
+    multipliers = [event.noise_multiplier for event in count_releases(method.cost(20))]
+    assert multipliers == sorted(multipliers)
+
+
+def test_knolles_noise_and_effective_temperature():
+    alpha, tau = 0.05, 40.0
+    method = SGLD.knolle(
+        sampling=SAMPLING,
+        clip_norm=C,
+        learning_rate=alpha,
+        temperature=tau,
+        schedule=Exponential(half_life=7.0),
+    )
+    first, *_, last = (e.noise_multiplier for e in count_releases(method.cost(8)).elements())
+    assert first == pytest.approx(math.sqrt(2 * alpha * tau), rel=1e-4)
+    assert last == pytest.approx(math.sqrt(2 * (alpha / 2) * tau), rel=1e-4)
+    # Their tau is not the posterior temperature: alpha^2 tau C^2 n / B^2 is.
+    assert method.temperature() == pytest.approx(alpha**2 * tau * C**2 * N / B**2, rel=1e-4)
+
+
+def test_costs_of_schedules_are_those_of_no_more_noise_than_was_added():
+    method = SGLD.fixed_temperature(
+        sampling=SAMPLING, clip_norm=C, step_size=1e-5, schedule=Cosine(num_steps=50)
+    )
+    for t in (0, 10, 49, 60):
+        (event,) = count_releases(method.cost(1, start=t))
+        added = float(method._info(jnp.asarray(t)).noise_multiplier)
+        assert added * (1 - 1e-5) < event.noise_multiplier < added
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [Constant(), Polynomial(delay=5.0), Exponential(half_life=9.0), Cosine(num_steps=30)],
+)
+def test_schedules_start_at_one_and_stay_positive(schedule):
+    factors = np.asarray(jax.vmap(schedule)(jnp.arange(100)))
+    assert factors[0] == 1.0
+    assert (factors > 0).all()
+    assert (np.diff(factors) <= 1e-6).all()
+
+
+def test_a_private_run_has_no_noise_beside_the_engine():
+    release = GaussianSum(sampling=SAMPLING, clip_norm=C, noise_multiplier=2.0)
+    with pytest.raises(InvalidArgumentError, match="langevin_temperature must be 0"):
+        SGLD(release=release, step_size=1e-5, langevin_temperature=1.0)

@@ -1,0 +1,135 @@
+"""The laws, as checks that raise AssertionError where they are broken."""
+
+from collections import Counter
+
+import dp_accounting
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.privacy.events import count_releases
+from tacit.privacy.mechanism import GaussianSum
+from tacit.rng import seeded_key
+from tacit.typing import Record
+
+
+def _rounded(event):
+    """Multipliers of schedules are float32 in the engine; costs may be lower by a rounding."""
+    if isinstance(event, dp_accounting.GaussianDpEvent):
+        return dp_accounting.GaussianDpEvent(float(f"{event.noise_multiplier:.4g}"))
+    return dp_accounting.TruncatedSubsampledGaussianDpEvent(
+        event.dataset_size,
+        event.sampling_probability,
+        event.truncated_batch_size,
+        float(f"{event.noise_multiplier:.4g}"),
+    )
+
+
+def run(method, model, records, *, num_steps=2, seed=0):
+    kernel = method.build(model)
+    state, info = kernel.init(seeded_key(seed)), None
+    for step in range(num_steps):
+        state, info = kernel.step(jax.random.fold_in(seeded_key(seed), step), state, records)
+    return state, info
+
+
+def check_cost_equals_releases(method, model, records, monkeypatch, *, num_steps=2):
+    """Cost equals releases: a spy on the engine sees exactly ``method.cost(num_steps)``."""
+    seen = []
+    original = GaussianSum._release
+
+    def spy(self, key, clipped_sum, data, noise_multiplier):
+        used = self.noise_multiplier if noise_multiplier is None else float(noise_multiplier)
+        seen.append(self.cost_of(used))
+        return original(self, key, clipped_sum, data, noise_multiplier)
+
+    with monkeypatch.context() as patch, jax.disable_jit():
+        patch.setattr(GaussianSum, "_release", spy)
+        run(method, model, records, num_steps=num_steps)
+    stated = count_releases(method.cost(num_steps))
+    assert Counter(map(_rounded, seen)) == Counter(
+        _rounded(event) for event, count in stated.items() for _ in range(count)
+    )
+
+
+def check_non_interference(method, model, records, others, monkeypatch):
+    """Non-interference: with the engine silenced, no trace of the records is left anywhere."""
+
+    def silent(self, key, clipped_sum, data, noise_multiplier):
+        keys = jax.random.split(key, self.sampling.num_records)
+        mask = jnp.ones(self.sampling.num_records, bool)
+        shapes = jax.eval_shape(clipped_sum, data, keys, mask)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GaussianSum, "_release", silent)
+        left, right = (
+            jax.jit(lambda data: run(method, model, data))(data) for data in (records, others)
+        )
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def check_sensitivity(release, model, records, *, bad, index=3):
+    """Sensitivity: one record, however bad, moves the sum by at most the clip norm."""
+    from tacit.inference.base import objective_of
+
+    record_loss = objective_of(model).record_loss
+    params = model.init(seeded_key(1))
+
+    def total(data):
+        estimate = release.gradient(
+            seeded_key(0), lambda w, r, k: record_loss(w, None, r, k), params, data
+        )
+        return [
+            np.asarray(leaf, np.float64) * release.sampling.rate
+            for leaf in jax.tree.leaves(estimate)
+        ]
+
+    spoiled = Record(
+        jax.tree.map(
+            lambda x: (
+                x.at[index].set(jnp.asarray(bad).astype(x.dtype))
+                if jnp.issubdtype(x.dtype, jnp.floating)
+                else x
+            ),
+            records.x,
+        ),
+        records.y,
+        records.weight,
+        records.mask,
+    )
+    absent = records._replace(weight=records.weight.at[index].set(0.0))
+    gap = [a - b for a, b in zip(total(spoiled), total(absent), strict=True)]
+    norm = np.sqrt(sum(np.sum(leaf**2) for leaf in gap))
+    assert norm <= release.clip_norm * (1 + 1e-5), f"moved by {norm}"
+
+
+def check_public_denominator(method, model, records):
+    """The estimate of a batch does not depend on how many records happened to be in it.
+
+    Over many keys the mean of the noiseless, unclipped estimate is the full-data sum. A realised
+    denominator would make every estimate the size of the full sum instead.
+    """
+    release = method.release
+    keys = jax.random.split(seeded_key(0), 400)
+    counts = np.asarray(
+        jax.jit(
+            jax.vmap(
+                lambda key: release(key, lambda r, k: jnp.ones(()), records, noise_multiplier=0.0)
+            )
+        )(keys)
+    ) / min(1.0, release.clip_norm)
+    sizes = counts * release.sampling.rate
+    np.testing.assert_allclose(sizes, np.round(sizes), atol=1e-3)
+    assert sizes.std() > 0.5
+
+
+def check_noise_scale(release, records):
+    """The noise on the estimate has the stated standard deviation."""
+    keys = jax.random.split(seeded_key(0), 3000)
+    noise = np.asarray(
+        jax.jit(jax.vmap(lambda key: release(key, lambda r, k: jnp.zeros(2), records)))(keys)
+    )
+    np.testing.assert_allclose(noise.std(), release.noise_std, rtol=5 / np.sqrt(2 * noise.size))

@@ -1,0 +1,136 @@
+"""The three laws, for every exported method on models of every kind."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tacit
+from laws import laws
+from laws.cases import METHODS, MODELS, engine, full, table
+from tacit.inference.base import objective_of
+from tacit.rng import seeded_key
+
+pairs = pytest.mark.parametrize("model", MODELS)
+methods = pytest.mark.parametrize("method", METHODS)
+
+
+@methods
+@pytest.mark.parametrize("model", ["dense", "embedding"])
+def test_cost_equals_the_releases_actually_made(method, model, monkeypatch):
+    laws.check_cost_equals_releases(METHODS[method], MODELS[model], table(model), monkeypatch)
+
+
+@pairs
+def test_cost_equals_the_releases_on_every_kind_of_model(model, monkeypatch):
+    laws.check_cost_equals_releases(
+        METHODS["SGLD decaying"], MODELS[model], table(model), monkeypatch, num_steps=3
+    )
+
+
+@methods
+@pairs
+def test_without_the_engine_no_trace_of_the_records_is_left(method, model, monkeypatch):
+    laws.check_non_interference(
+        METHODS[method], MODELS[model], table(model), table(model, seed=1), monkeypatch
+    )
+
+
+@pairs
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 1e25, 300.0, -30.0])
+@pytest.mark.parametrize("method", ["SGD", "SGD per layer", "SGD normalised"])
+def test_one_record_moves_the_sum_by_at_most_the_clip_norm(method, model, bad):
+    clipping = METHODS[method].release.clipping
+    laws.check_sensitivity(
+        engine(full, noise_multiplier=0.0, clipping=clipping), MODELS[model], table(model), bad=bad
+    )
+
+
+@methods
+def test_scaling_the_noise_scales_the_cost(method):
+    from tacit.privacy.events import count_releases
+
+    def multipliers(cost):
+        return sorted(
+            getattr(event, "noise_multiplier", None) for event in count_releases(cost).elements()
+        )
+
+    one, two = METHODS[method], METHODS[method].scale_noise(2.0)
+    np.testing.assert_allclose(
+        2 * np.array(multipliers(one.cost(3))), multipliers(two.cost(3)), rtol=1e-5
+    )
+
+
+@methods
+def test_the_cost_of_a_run_is_the_cost_of_its_parts(method):
+    from tacit.privacy.events import count_releases
+
+    whole = count_releases(METHODS[method].cost(5))
+    parts = count_releases(METHODS[method].cost(2)) + count_releases(
+        METHODS[method].cost(3, start=2)
+    )
+    assert whole == parts
+
+
+@methods
+def test_estimates_divide_by_the_public_rate(method):
+    if METHODS[method].release.sampling.rate == 1.0 or "normalised" in method:
+        pytest.skip("every record is drawn, or counts are normalised away")
+    laws.check_public_denominator(METHODS[method], MODELS["dense"], table("dense"))
+
+
+def test_every_exported_method_is_under_the_laws():
+    exported = {
+        name
+        for name in tacit.__all__
+        if isinstance(value := getattr(tacit, name), type)
+        and all(hasattr(value, part) for part in ("cost", "build", "scale_noise"))
+        and not getattr(value, "_is_protocol", False)
+    }
+    assert exported == {type(method).__name__ for method in METHODS.values()}
+
+
+def test_the_dropout_mask_of_a_record_is_unmoved_by_padding_and_batching():
+    model, records = MODELS["dropout"], table("dropout")
+    record_loss = objective_of(model).record_loss
+    params = model.init(seeded_key(1))
+    results = [
+        engine(full, noise_multiplier=0.0, chunk_size=chunk).gradient(
+            seeded_key(0), lambda w, r, k: record_loss(w, None, r, k), params, records
+        )
+        for chunk in (None, 5)
+    ]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), *results)
+
+
+def test_the_weight_of_a_record_is_inside_the_clip():
+    model, records = MODELS["dense"], table("dense")
+    heavy = records._replace(weight=records.weight.at[3].set(1e6))
+    record_loss = objective_of(model).record_loss
+    params = model.init(seeded_key(1))
+    release = engine(full, noise_multiplier=0.0)
+    totals = [
+        release.gradient(seeded_key(0), lambda w, r, k: record_loss(w, None, r, k), params, data)
+        for data in (heavy, records._replace(weight=records.weight.at[3].set(0.0)))
+    ]
+    gap = jax.tree.map(jnp.subtract, *totals)
+    norm = np.sqrt(sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(gap)))
+    assert norm == pytest.approx(release.clip_norm, rel=1e-4)
+
+
+def test_the_rows_of_one_person_are_clipped_together():
+    model, records = MODELS["grouped"], table("grouped")
+    laws.check_sensitivity(
+        engine(full, noise_multiplier=0.0, clip_norm=1e-3), model, records, bad=1e3
+    )
+    record_loss = objective_of(model).record_loss
+    params = model.init(seeded_key(1))
+    # Rows behind the mask do not matter, whatever they hold.
+    junk = records._replace(x=jnp.where(records.mask[..., None], records.x, 1e4))
+    losses = [
+        jax.vmap(lambda r, k: record_loss(params, None, r, k))(
+            data, jax.random.split(seeded_key(0), 12)
+        )
+        for data in (records, junk)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-6)

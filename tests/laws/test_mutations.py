@@ -1,0 +1,168 @@
+"""Seeded bugs: each is planted in the real source, and a law must catch it.
+
+A mutation whose target text has gone fails too, so that none of them silently stops mutating.
+"""
+
+import inspect
+import sys
+import textwrap
+
+import pytest
+
+from laws import laws
+from laws.cases import METHODS, MODELS, engine, full, table
+from tacit.inference import SGD, SGLD
+from tacit.privacy.clipping.bounds import Flat, PerLayer
+from tacit.privacy.mechanism import GaussianSum
+
+
+@pytest.fixture
+def mutate(monkeypatch):
+    def plant(owner, name, old, new):
+        function = getattr(owner, name)
+        source = textwrap.dedent(inspect.getsource(function))
+        assert source.count(old) == 1, f"{old!r} is not in {name} exactly once"
+        namespace = dict(vars(sys.modules[function.__module__]))
+        exec(compile(source.replace(old, new), f"<mutated {name}>", "exec"), namespace)
+        monkeypatch.setattr(owner, name, namespace[name])
+
+    return plant
+
+
+def sensitivity_of(clipping):
+    def check(monkeypatch):
+        release = engine(full, noise_multiplier=0.0, clipping=clipping)
+        for bad in (-30.0, 30.0, -300.0, 300.0):
+            laws.check_sensitivity(release, MODELS["dense"], table("dense"), bad=bad)
+
+    return check
+
+
+def sensitivity_to_nan(monkeypatch):
+    laws.check_sensitivity(
+        engine(full, noise_multiplier=0.0), MODELS["dense"], table("dense"), bad=float("nan")
+    )
+
+
+def denominator(monkeypatch):
+    laws.check_public_denominator(METHODS["SGD"], MODELS["dense"], table("dense"))
+
+
+def noise_scale(monkeypatch):
+    laws.check_noise_scale(engine(full), table("dense"))
+
+
+def cost(name):
+    def check(monkeypatch):
+        laws.check_cost_equals_releases(
+            METHODS[name], MODELS["dense"], table("dense"), monkeypatch, num_steps=2
+        )
+
+    return check
+
+
+def silence(name):
+    def check(monkeypatch):
+        laws.check_non_interference(
+            METHODS[name], MODELS["dense"], table("dense"), table("dense", seed=1), monkeypatch
+        )
+
+    return check
+
+
+BUGS = {
+    "the clip removed": (
+        Flat,
+        "factors",
+        "jnp.where(norm > clip_norm, clip_norm / norm, 1.0)",
+        "1.0 + 0 * norm",
+        sensitivity_of(Flat()),
+    ),
+    "non-finite records let through": (
+        sys.modules["tacit.privacy.clipping.reference"],
+        "clipped_sum",
+        "jnp.where(keep & (c > 0), c * v, 0.0)",
+        "keep * c * v",
+        sensitivity_to_nan,
+    ),
+    "each layer clipped to the whole norm": (
+        PerLayer,
+        "factors",
+        "clip_norm * share / whole",
+        "clip_norm",
+        sensitivity_of(PerLayer()),
+    ),
+    "division by the realised batch": (
+        GaussianSum,
+        "_release",
+        "value / self.sampling.rate",
+        "value * self.sampling.num_records / jax.numpy.maximum(batch.mask.sum(), 1)",
+        denominator,
+    ),
+    "padding counted as records": (
+        GaussianSum,
+        "_release",
+        "keys, batch.mask)",
+        "keys, batch.mask | True)",
+        denominator,
+    ),
+    "noise forgotten": (
+        GaussianSum,
+        "_release",
+        "value + own",
+        "value",
+        noise_scale,
+    ),
+    "noise not scaled by the clip": (
+        GaussianSum,
+        "_release",
+        "noise_multiplier * self.clip_norm",
+        "noise_multiplier",
+        noise_scale,
+    ),
+    "one release too few counted": (
+        SGD,
+        "cost",
+        "repeated(self.release.cost, num_steps)",
+        "repeated(self.release.cost, num_steps - 1)",
+        cost("SGD"),
+    ),
+    "a schedule's cost taken from its first step": (
+        SGLD,
+        "cost",
+        "isinstance(self.schedule, Constant)",
+        "True",
+        cost("SGLD decaying"),
+    ),
+    "a second look at the records that is not counted": (
+        SGD,
+        "build",
+        "mean = jax.tree.map(",
+        "potential_gradient(key, self.release, objective, state.params, records)\n"
+        "        mean = jax.tree.map(",
+        cost("SGD"),
+    ),
+    "a loss leaked into Info": (
+        SGD,
+        "build",
+        "SGDInfo()\n",
+        "(records.y.sum(),)\n",
+        silence("SGD"),
+    ),
+    "a record leaked into State": (
+        SGLD,
+        "build",
+        "SGLDState(params, state.step + 1)",
+        "SGLDState(params, state.step + records.y[0])",
+        silence("SGLD fixed noise"),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_seeded_bug_breaks_a_law(bug, mutate, monkeypatch):
+    owner, name, old, new, law = BUGS[bug]
+    law(monkeypatch)
+    mutate(owner, name, old, new)
+    with pytest.raises(AssertionError):
+        law(monkeypatch)
