@@ -133,6 +133,7 @@ def fit(
         budget=budget,
         unit=_unit(records),
         num_units=plan.method.num_records,
+        num_values=_tree.size(states) // plan.num_chains,
         is_secure=seed is None,
     )
     posterior = Posterior(

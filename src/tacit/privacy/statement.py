@@ -6,11 +6,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import dp_accounting
 from dp_accounting import DpEvent
 
 from tacit.privacy.accounting import Accountant, round_up
 from tacit.privacy.budget import Budget
 from tacit.privacy.events import count_releases, event_to_json
+from tacit.privacy.noise import MAX_MAGNITUDE, tail_delta
 
 __all__ = ["Statement", "make_statement"]
 
@@ -31,6 +33,7 @@ class Statement:
       releases: how many noisy sums left the engine.
       cost: the executed mechanisms, from which epsilon can be computed again.
       randomness: where noise, batches and masks came from.
+      noise: what the noise is and what its cut tail adds to delta.
       is_secure: whether the randomness is secret; a seed is not.
       date: when the run ended, in coordinated universal time.
     """
@@ -46,6 +49,7 @@ class Statement:
     releases: int
     cost: dict[str, Any]
     randomness: str
+    noise: str
     is_secure: bool
     date: str
 
@@ -69,6 +73,7 @@ class Statement:
                 f"  accountant   {self.accountant}",
                 f"  releases     {self.releases}",
                 f"  randomness   {self.randomness}",
+                f"  noise        {self.noise}",
                 f"  not covered  {self.not_protected}",
                 f"  date         {self.date}",
             ]
@@ -76,9 +81,23 @@ class Statement:
 
 
 def make_statement(
-    *, cost: DpEvent, budget: Budget, unit: str, num_units: int, is_secure: bool
+    *,
+    cost: DpEvent,
+    budget: Budget,
+    unit: str,
+    num_units: int,
+    num_values: int,
+    is_secure: bool,
 ) -> Statement:
     """Returns the statement for an executed cost.
+
+    Args:
+      cost: what was executed.
+      budget: gives delta and the accountant.
+      unit: what one unit of privacy is.
+      num_units: how many there are.
+      num_values: how many numbers the largest release has.
+      is_secure: whether the noise came from a secret key.
 
     Guarantee:
       ``epsilon`` is computed from ``cost``, not copied from the budget, and rounded up.
@@ -102,6 +121,23 @@ def make_statement(
             if is_secure
             else "ChaCha20 from a known seed: INSECURE, anyone who has it can take the noise off"
         ),
+        noise=_noise(cost, num_values),
         is_secure=is_secure,
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _noise(cost: DpEvent, num_values: int) -> str:
+    releases = count_releases(cost)
+    multipliers = [
+        getattr(event, "noise_multiplier", None) or getattr(event, "event", event).noise_multiplier
+        for event in releases
+        if not isinstance(event, dp_accounting.NonPrivateDpEvent)
+    ]
+    if not multipliers:
+        return "none"
+    tail = tail_delta(num_values, sum(releases.values()), min(multipliers))
+    return (
+        f"Gaussian, float32, cut at {MAX_MAGNITUDE:.2f} standard deviations; the cut adds at most"
+        f" {tail:.1g} to delta"
     )
