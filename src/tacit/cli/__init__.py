@@ -17,7 +17,10 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,  # locals may hold records
-    help="Private Bayesian deep learning: posteriors that may be published.",
+    help=(
+        "Private Bayesian deep learning: posteriors that may be published.\n\n"
+        "Start with [bold]tacit demo[/]; [bold]tacit epsilon --help[/] shows what a run costs."
+    ),
 )
 app.command("demo")(demo.demo)
 app.command("epsilon")(epsilon.epsilon)

@@ -122,6 +122,16 @@ class Plan:
             )
         if self.capacity is not None and self.records is None:
             raise InvalidArgumentError("--capacity needs the number of records; add --records.")
+        if self.rate is not None and self.sampling is SamplingName.FULL:
+            raise InvalidArgumentError("--sampling full takes every record; leave out --rate.")
+        if self.rate is not None and self.sampling is SamplingName.FIXED:
+            raise InvalidArgumentError(
+                "--sampling fixed needs --records and --batch; leave out --rate."
+            )
+        if self.rate is not None and self.batch is not None:
+            raise InvalidArgumentError(
+                "give either --rate, or --batch and --records to compute it, not both."
+            )
         if self.records is not None and self.batch is not None and self.batch > self.records:
             raise InvalidArgumentError(
                 f"--batch must be at most --records; got {self.batch} of {self.records}."
