@@ -41,7 +41,7 @@ from tacit.privacy.accounting import (
     epsilon,
 )
 from tacit.privacy.budget import Budget, InMemoryLedger
-from tacit.privacy.clipping import Flat, Normalised, PerLayer
+from tacit.privacy.clipping import Flat, Normalised, PerLayer, explain_clipping
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
 from tacit.typing import Record
@@ -85,6 +85,7 @@ __all__ = [
     "data_free_clip_norm",
     "delta",
     "epsilon",
+    "explain_clipping",
     "fit",
     "from_equinox",
     "from_flax",

@@ -20,7 +20,7 @@ from tacit.models import (
 )
 from tacit.privacy.clipping import Normalised, PerLayer
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.sampling import FullBatch, PoissonBatch
+from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
 from tacit.typing import Record
 
 NUM_RECORDS = 12
@@ -28,6 +28,7 @@ CLIP_NORM = 0.8
 
 poisson = PoissonBatch(num_records=NUM_RECORDS, batch_size=4, max_batch_size=8)
 full = FullBatch(num_records=NUM_RECORDS)
+fixed = FixedBatch(num_records=NUM_RECORDS, batch_size=5)
 
 
 def engine(sampling=poisson, **changes):
@@ -38,6 +39,7 @@ def engine(sampling=poisson, **changes):
 METHODS = {
     "SGD": SGD(release=engine(), optimizer=optax.sgd(0.1)),
     "SGD with Adam": SGD(release=engine(full), optimizer=optax.adam(0.1)),
+    "SGD on fixed batches": SGD(release=engine(fixed), optimizer=optax.sgd(0.1)),
     "SGD per layer": SGD(release=engine(clipping=PerLayer()), optimizer=optax.sgd(0.1, 0.9)),
     "SGD normalised": SGD(release=engine(clipping=Normalised()), optimizer=optax.sgd(0.1)),
     "SGLD fixed noise": SGLD.fixed_noise(release=engine(), step_size=1e-3),

@@ -7,13 +7,16 @@ import inspect
 import sys
 import textwrap
 
+import jax.numpy as jnp
 import pytest
 
 from laws import laws
 from laws.cases import METHODS, MODELS, engine, full, table
 from tacit.inference import SGD, SGLD
 from tacit.privacy.clipping.bounds import Flat, PerLayer
+from tacit.privacy.clipping.rules import Dense
 from tacit.privacy.mechanism import GaussianSum
+from tacit.rng import seeded_key
 
 
 @pytest.fixture
@@ -46,6 +49,12 @@ def sensitivity_to_nan(monkeypatch):
     laws.check_sensitivity(
         engine(full, noise_multiplier=0.0), MODELS["dense"], table("dense"), bad=float("nan")
     )
+
+
+def query_of_nan(monkeypatch):
+    release = engine(full, noise_multiplier=0.0)
+    rows = jnp.ones((12, 2)).at[3].set(jnp.nan)
+    assert jnp.isfinite(release(seeded_key(0), lambda row, key: row, rows)).all()
 
 
 def denominator(monkeypatch):
@@ -82,12 +91,26 @@ BUGS = {
         "1.0 + 0 * norm",
         sensitivity_of(Flat()),
     ),
-    "non-finite records let through": (
-        sys.modules["tacit.privacy.clipping.reference"],
+    "non-finite records let through by the reference": (
+        sys.modules["tacit.privacy.clipping"],
         "clipped_sum",
         "jnp.where(keep & (c > 0), c * v, 0.0)",
         "keep * c * v",
+        query_of_nan,
+    ),
+    "non-finite records let through by the fast way": (
+        sys.modules["tacit.privacy.clipping.engine"],
+        "_kept",
+        "jnp.where(_along(keep, x), x, 0.0)",
+        "x",
         sensitivity_to_nan,
+    ),
+    "a norm that forgets its cotangents": (
+        Dense,
+        "squared_norm",
+        "jnp.sum(a2.sum(-1) * d2.sum(-1), axis=-1)",
+        "1e-3 * jnp.sum(a2.sum(-1), axis=-1)",
+        sensitivity_of(Flat()),
     ),
     "each layer clipped to the whole norm": (
         PerLayer,

@@ -14,7 +14,7 @@ from dp_accounting import DpEvent
 from tacit.models import Model
 from tacit.posterior import Sampler
 from tacit.privacy.mechanism import GaussianSum
-from tacit.typing import Key, Params, Record, Scalar, Tree
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["Kernel", "Method", "Objective", "add_regulariser", "objective_of", "potential_gradient"]
 
@@ -90,7 +90,7 @@ def objective_of(model: Model) -> Objective:
         del shared
         if record.mask is None:
             return row_loss(params, record, key)
-        rows = record._replace(mask=None)
+        rows = _padded_with_a_real_row(record, record.mask)
         keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(len(record.mask)))
         losses = jax.vmap(row_loss, in_axes=(None, 0, 0))(params, rows, keys)
         return jnp.sum(jnp.where(record.mask, losses, 0.0))
@@ -100,6 +100,20 @@ def objective_of(model: Model) -> Objective:
         return -model.log_prior(params)
 
     return Objective(model.init, lambda key: None, record_loss, regulariser)
+
+
+def _padded_with_a_real_row(record: Record, mask: Array) -> Record:
+    """Returns a person's rows with padding replaced by a row that is really theirs.
+
+    A selection of losses afterwards is not enough: where a model has no derivative at the padding,
+    as a norm has none at zero, it would turn the gradient of the whole person into NaN.
+    """
+    first = jnp.argmax(mask)
+
+    def replaced(leaf: Array) -> Array:
+        return jnp.where(mask.reshape(-1, *(1 for _ in leaf.shape[1:])), leaf, leaf[first])
+
+    return jax.tree.map(replaced, record._replace(mask=None))
 
 
 def potential_gradient(

@@ -3,6 +3,8 @@
 This is the definition that any faster path is tested against.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -11,7 +13,7 @@ from tacit import _tree
 from tacit.privacy.clipping.bounds import Clipping, squared_norms
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Tree
 
-__all__ = ["clipped_gradient_sum", "clipped_sum"]
+__all__ = ["clipped_gradient_sum", "clipped_sum", "in_chunks"]
 
 
 def clipped_sum(
@@ -60,18 +62,24 @@ def clipped_sum(
     def chunk_sum(chunk: tuple[Tree, Key, Array]) -> Tree:
         return jax.tree.map(lambda leaf: leaf.sum(0), jax.vmap(contribution)(*chunk))
 
-    batch = (records, keys, mask)
-    length = mask.shape[0]
+    return in_chunks(chunk_sum, (records, keys, mask), chunk_size)
+
+
+def in_chunks(
+    chunk_sum: Callable[[tuple[Tree, Key, Array]], Tree],
+    batch: tuple[Tree, Key, Array],
+    chunk_size: int | None,
+) -> Tree:
+    """Returns ``chunk_sum(batch)``, added up over chunks of records to bound memory."""
+    length = batch[2].shape[0]
     if chunk_size is None or chunk_size >= length:
         return chunk_sum(batch)
 
     num_chunks = -(-length // chunk_size)
     padded = jax.tree.map(lambda leaf: _pad(leaf, num_chunks * chunk_size), batch)
     chunks = jax.tree.map(lambda x: x.reshape(num_chunks, chunk_size, *x.shape[1:]), padded)
-    zero = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-        jax.eval_shape(chunk_sum, jax.tree.map(lambda x: x[0], chunks)),
-    )
+    shapes = jax.eval_shape(chunk_sum, jax.tree.map(lambda x: x[0], chunks))
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def add(total: Tree, chunk: tuple[Tree, Key, Array]) -> tuple[Tree, None]:
         return jax.tree.map(jnp.add, total, chunk_sum(chunk)), None

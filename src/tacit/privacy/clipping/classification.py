@@ -1,0 +1,115 @@
+"""Classification: how a parameter leaf turns into a value that a site reads.
+
+The norm of a record's gradient is wanted for the leaf, but the rules give it for the value. Where
+the value is the leaf with its entries moved about, the norms are equal. Where every entry of the
+value is a function of one entry of the leaf, the norm for the leaf is weighted by the derivative
+of that function. Everything else is *general*: the gradient is formed and pulled back to the
+leaf.
+
+Only whitelisted operations keep a map out of the general class, so an operation that is not known
+here costs time, never exactness.
+"""
+
+import enum
+import math
+from typing import Any, NamedTuple
+
+from jax.extend import core
+
+from tacit.privacy.clipping.tracing import Program, Value, _Split, shape_of
+
+__all__ = ["Map", "classify"]
+
+
+class Map(enum.Enum):
+    """How a value depends on a leaf."""
+
+    MOVED = "the parameter itself, entries moved about"
+    ELEMENTWISE = "an elementwise function of the parameter"
+    GENERAL = "some other function of the parameter"
+
+
+class _Path(NamedTuple):
+    """A map together with how entries were moved, so that two paths can be compared."""
+
+    map: Map
+    moves: tuple[Any, ...]
+
+
+# Permutations of entries, given that input and output have the same size.
+_MOVES = {"reshape", "transpose", "squeeze", "expand_dims", "rev", "copy", "broadcast_in_dim"}
+# Shifts and changes of sign keep distances too.
+_SHIFTS = {"neg", "add", "sub", "add_any"}
+_ELEMENTWISE = {
+    *("mul", "div", "max", "min", "abs", "sign", "square", "sqrt", "rsqrt", "cbrt", "integer_pow"),
+    *("pow", "exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "sin", "cos", "erf"),
+    *("erfc", "erf_inv", "select_n"),
+}
+_PREDICATES = {"ne", "eq", "lt", "gt", "le", "ge", "is_finite", "not", "and", "or", "stop_gradient"}
+_INNER = {"custom_jvp_call": "call_jaxpr"}
+
+
+def classify(program: Program, leaf: int, value: Value) -> Map:
+    """Returns how a value of the parameter part depends on a leaf."""
+    parameter = program.split.inputs(0)[len(program.consts) + leaf]
+    top = _paths(program.split, {parameter: _Path(Map.MOVED, ())}, levels=(0,))
+    if value.scope is None:
+        return top[value.var].map
+    scan = program.scans[value.scope]
+    seeds = {
+        inside: top[outside]
+        for inside, outside in zip(scan.body.jaxpr.jaxpr.invars, scan.equation.invars, strict=True)
+        if isinstance(outside, core.Var) and outside in top and scan.body.level[inside] < 2
+    }
+    return _paths(scan.body, seeds, levels=(0, 1))[value.var].map
+
+
+def _paths(
+    split: _Split, paths: dict[core.Var, _Path], *, levels: tuple[int, ...]
+) -> dict[core.Var, _Path]:
+    for level in levels:
+        for equation in split.equations[level]:
+            _extend(equation, paths)
+    return paths
+
+
+def _extend(equation: core.JaxprEqn, paths: dict[core.Var, _Path]) -> None:
+    """Continues the paths of an equation's operands to its results."""
+    trained = [
+        operand for operand in equation.invars if isinstance(operand, core.Var) and operand in paths
+    ]
+    if trained:
+        for out in equation.outvars:
+            paths[out] = _after(equation, trained, [paths[operand] for operand in trained], out)
+
+
+def _after(
+    equation: core.JaxprEqn, trained: list[core.Var], incoming: list[_Path], out: core.Var
+) -> _Path:
+    """Returns the path to a result, given the operands that depend on the leaf and their paths."""
+    name, path = equation.primitive.name, incoming[0]
+    shapes = {shape_of(operand) for operand in trained}
+    found = Map.GENERAL
+    if any(other.map is Map.GENERAL for other in incoming):
+        pass
+    elif name in _MOVES:
+        if len(trained) == 1 and math.prod(*shapes) == math.prod(shape_of(out)):
+            return path._replace(moves=(*path.moves, (name, str(equation.params))))
+    elif shapes != {shape_of(out)} or len({other.moves for other in incoming}) > 1:
+        pass  # something is broadcast, or a leaf that was moved in two ways meets itself
+    elif name in _SHIFTS and len(trained) == 1:
+        found = path.map
+    elif name in _SHIFTS | _ELEMENTWISE or (
+        name in _INNER and _is_elementwise(equation.params[_INNER[name]], out)
+    ):
+        found = Map.ELEMENTWISE
+    return _Path(found, path.moves if found is not Map.GENERAL else ())
+
+
+def _is_elementwise(closed: core.ClosedJaxpr, out: core.Var) -> bool:
+    """Whether a called function does nothing but elementwise operations on one shape."""
+    return all(
+        equation.primitive.name in _SHIFTS | _ELEMENTWISE | _PREDICATES
+        and all(shape_of(operand) in ((), shape_of(out)) for operand in equation.invars)
+        for equation in closed.jaxpr.eqns
+    )
