@@ -32,6 +32,11 @@ def repeated(mechanism, query, data, count, seed=0):
     return np.asarray(jax.jit(jax.vmap(lambda key: mechanism(key, query, data)))(keys))
 
 
+def smoothed(noise):
+    """Spreads values with std = 1 over their cells of 1/16, to compare with a continuous law."""
+    return noise + np.random.default_rng(1).uniform(-1 / 32, 1 / 32, noise.shape)
+
+
 def clipped(rows, clip_norm=1.0):
     rows = np.asarray(rows, np.float64)
     return rows * np.minimum(1, clip_norm / np.linalg.norm(rows, axis=1))[:, None]
@@ -60,7 +65,7 @@ def test_the_estimate_is_unbiased_and_its_noise_has_the_stated_scale(sampling):
 
 def test_the_noise_is_gaussian_and_independent_across_coordinates_and_calls():
     noise = repeated(release(), lambda row, key: 0 * row, ROWS, 20_000)
-    assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-5
+    assert stats.kstest(smoothed(noise).ravel(), "norm").pvalue > 1e-5
     assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 5 / math.sqrt(20_000)
     lagged = np.mean(noise[1:] * noise[:-1])
     assert abs(lagged) < 5 / math.sqrt(noise[1:].size)
@@ -80,7 +85,7 @@ def test_an_empty_batch_is_an_ordinary_release_of_noise():
     noise = repeated(mechanism, identity, ROWS, 2000) * 1e-9 / 40
     assert noise.shape == (2000, 3)
     assert np.isfinite(noise).all()
-    assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-5
+    assert stats.kstest(smoothed(noise).ravel(), "norm").pvalue > 1e-5
     assert mechanism.cost == mechanism.sampling.cost(1.0)
 
 
@@ -189,3 +194,81 @@ def test_a_table_of_another_length_than_configured_is_refused():
         release()(seeded_key(0), identity, ROWS[:39])
     with pytest.raises(InvalidArgumentError, match="one row for each record"):
         release()(seeded_key(0), lambda r, k: r[0], (ROWS, ROWS[:3]))
+
+
+def test_what_leaves_is_a_multiple_of_a_power_of_two_just_below_the_noise():
+    sums = repeated(release(clip_norm=0.7, noise_multiplier=2.0), identity, ROWS, 200)
+    assert (sums * 16 % 1 == 0).all()  # std = 1.4
+    assert np.unique(sums).size > 50
+
+
+def times_right(guess, mechanism, query, tables, count):
+    """How often an adversary names the table that a release was made from."""
+    run = jax.jit(lambda key, table: mechanism(key, query, table))
+    keys = jax.random.split(seeded_key(0), count)
+    return sum(guess(np.asarray(run(key, tables[i % 2]))) == i % 2 for i, key in enumerate(keys))
+
+
+def test_the_last_bits_of_a_single_precision_sum_do_not_tell_the_table():
+    # A value near zero is the noise alone, in full precision, or noise that cancelled the record's
+    # contribution: then it is a multiple of that number's last bit. With epsilon 0.2 an honest
+    # adversary is right about half the time.
+    size = 2**20
+    contribution = np.float32(0.9 / math.sqrt(size))
+    unit = float(np.spacing(contribution)) / 2
+
+    def guess(output):
+        small = output[np.abs(output) < contribution / 8].astype(float)
+        return int((small / unit % 1 == 0).all())
+
+    mechanism = release(FullBatch(num_records=2), noise_multiplier=20.0)
+    tables = jnp.zeros(2), jnp.array([contribution, 0.0])
+    right = times_right(guess, mechanism, lambda x, key: jnp.full(size, x), tables, 40)
+    assert abs(right - 20) < 5 * math.sqrt(40) / 2
+
+
+def test_the_last_bits_of_a_double_precision_sum_do_not_tell_the_table():
+    # The bits below those of the noise would be the sum's own.
+    with jax.enable_x64(True):
+        table = jnp.asarray(np.random.default_rng(0).normal(size=(10, 3)))
+        tables = table, table.at[4].set(0.0)
+        whole = FullBatch(num_records=10)
+        quiet = release(whole, noise_multiplier=0.0)
+        sums = [np.asarray(quiet(seeded_key(0), identity, table)) for table in tables]
+
+        def guess(output):
+            noises = [output - sum_ for sum_ in sums]
+            lost = [np.abs(noise.astype(np.float32) - noise) < 1e-13 for noise in noises]
+            return int(lost[1].mean() > lost[0].mean())
+
+        mechanism = release(whole, noise_multiplier=20.0)
+        right = times_right(guess, mechanism, identity, tables, 100)
+    assert abs(right - 50) < 5 * math.sqrt(100) / 2
+
+
+@pytest.mark.parametrize("multiplier", [1.0, 0.0, jnp.float32(1.0)])
+def test_a_release_configured_without_noise_takes_no_multiplier(multiplier):
+    mechanism = release(noise_multiplier=0.0)
+    with pytest.raises(InvalidArgumentError, match="configured without noise"):
+        mechanism(seeded_key(0), identity, ROWS, noise_multiplier=multiplier)
+    with pytest.raises(InvalidArgumentError, match="configured without noise"):
+        jax.jit(lambda s: mechanism(seeded_key(0), identity, ROWS, noise_multiplier=s))(multiplier)
+    assert mechanism.cost_of(1.0) == dp_accounting.NonPrivateDpEvent()
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_private_release_takes_only_a_positive_multiplier(bad):
+    mechanism = release()
+    for value in (bad, jnp.float32(bad), np.float64(bad)):
+        with pytest.raises(InvalidArgumentError, match="noise_multiplier must be"):
+            mechanism(seeded_key(0), identity, ROWS, noise_multiplier=value)
+        with pytest.raises(InvalidArgumentError, match="noise_multiplier must be"):
+            mechanism.gradient(
+                seeded_key(0), lambda w, r, k: w @ r, ROWS[0], ROWS, noise_multiplier=value
+            )
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+def test_a_traced_multiplier_that_is_not_positive_gives_nan_and_never_the_sum(bad):
+    run = jax.jit(lambda s: release()(seeded_key(0), identity, ROWS, noise_multiplier=s))
+    assert jnp.isnan(run(bad)).all()

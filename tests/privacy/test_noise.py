@@ -10,7 +10,13 @@ import pytest
 from scipy import stats
 
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.noise import MAX_MAGNITUDE, gaussian_noise, normals_from_words, tail_delta
+from tacit.privacy.noise import (
+    MAX_MAGNITUDE,
+    gaussian_noise,
+    normals_from_words,
+    rounded_to_grid,
+    tail_delta,
+)
 from tacit.rng import seeded_key
 
 EDGES = [
@@ -224,3 +230,41 @@ def test_the_cost_of_the_tail_grows_with_values_and_releases_and_falls_with_nois
 def test_the_bound_refuses_arguments_without_meaning(arguments, name):
     with pytest.raises(InvalidArgumentError, match=name):
         tail_delta(*arguments)
+
+
+@pytest.mark.parametrize("std", [1.0, 1.99999, 2.0, 3e-9, 20.0, 1e12])
+def test_rounded_values_are_the_nearest_multiples_of_a_power_of_two_near_a_twentieth_of_std(std):
+    spacing = 2.0 ** (math.floor(math.log2(std)) - 4)
+    assert std / 32 < spacing <= std / 16
+    noisy = draw(20_000, std=std)
+    rounded = np.asarray(jax.jit(rounded_to_grid)(jnp.asarray(noisy, "float32"), std=std), float)
+    multiples = rounded / spacing
+    assert (multiples == np.round(multiples)).all()
+    assert np.abs(rounded - noisy).max() <= spacing / 2
+    assert len(np.unique(multiples)) > 100
+
+
+def test_rounding_is_unbiased_wherever_the_sum_lies_and_adds_next_to_no_variance():
+    # std = 1 has the coarsest grid, 1/16; the sums lie at points of a cell.
+    num = 400_000
+    for sum_ in (0.0, 1 / 64, 1 / 32, 0.05, 100.04):
+        exact = sum_ + draw(num, seed=3)
+        error = np.asarray(rounded_to_grid(jnp.asarray(exact, "float32"), std=1.0), float) - exact
+        assert abs(error.mean()) < 5 / 16 / math.sqrt(12 * num)
+        assert error.var() == pytest.approx(1 / 16**2 / 12, rel=0.02)
+        assert abs(np.mean(error * (exact - sum_))) < 5 / 16 / math.sqrt(12 * num)
+
+
+@pytest.mark.parametrize("std", [0, 0.0, jnp.float32(0)])
+def test_a_sum_without_noise_is_not_rounded(std):
+    values = jnp.array([0.1, -1e-20, 3e30])
+    assert (jax.jit(rounded_to_grid)(values, std=std) == values).all()
+
+
+def test_rounding_keeps_the_precision_of_each_leaf():
+    with jax.enable_x64(True):
+        tree = {"single": jnp.ones(2, "float32"), "double": jnp.ones(2, "float64") / 3}
+        rounded = rounded_to_grid(tree, std=1.0)
+    assert rounded["single"].dtype == "float32"
+    assert rounded["double"].dtype == "float64"
+    assert rounded["double"].tolist() == [5 / 16] * 2

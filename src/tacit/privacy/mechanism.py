@@ -7,7 +7,9 @@ The whole privacy argument of tacit is on this page. A release
 is a Gaussian mechanism on a sampled batch: the sampler draws by a public rule, the clip bounds what
 one record can add to ``clip_norm`` (sensitivity), and the noise is scaled to that bound. The
 estimate divides by the public sampling rate, never by the realised batch size, so an empty batch
-is an ordinary release: noise, counted. What is computed from releases alone is free.
+is an ordinary release: noise, counted. What is computed from releases alone is free. Before the
+noisy sum leaves it is rounded to a grid a little finer than the noise, because the last bits of
+floating-point sums tell more than their values.
 """
 
 import math
@@ -16,20 +18,22 @@ from dataclasses import dataclass, field
 
 import dp_accounting
 import jax
+import jax.numpy as jnp
 from dp_accounting import DpEvent
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.privacy import clipping
 from tacit.privacy.clipping import Clipping, Flat
-from tacit.privacy.noise import gaussian_noise
+from tacit.privacy.noise import gaussian_noise, rounded_to_grid
 from tacit.privacy.sampling import Sampling
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["GaussianSum"]
 
-_SMALLEST_CLIP_NORM = 1e-15
-"""Below this the squares of float32 gradients underflow and norms are no longer upper bounds."""
+_SMALLEST_CLIP_NORM = 1e-10
+"""Coordinates below 1e-19 have no square in float32. Against norms from here on, a million million
+of them are less than the margin by which clipping inflates a norm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,9 @@ class GaussianSum:
       With ``noise_multiplier > 0`` each call is one release with privacy cost ``cost`` (or, when a
       multiplier is passed to the call, ``sampling.cost`` of that one), under the adjacencies that
       the accounting table admits for the sampling. The result depends on the records only through
-      that release. With ``noise_multiplier == 0`` nothing is promised and ``cost`` says so.
+      that release. With ``noise_multiplier == 0`` nothing is promised and ``cost`` says so. The
+      two do not mix: a release without noise takes no multiplier, and one with noise takes only a
+      positive one. (A traced multiplier that is not positive makes the result NaN.)
 
     Args:
       sampling: how the batch is drawn.
@@ -98,13 +104,13 @@ class GaussianSum:
 
     def cost_of(self, noise_multiplier: float) -> DpEvent:
         """What one call with this multiplier costs."""
-        if noise_multiplier == 0:
+        if noise_multiplier == 0 or not self.is_private:
             return dp_accounting.NonPrivateDpEvent()
         return self.sampling.cost(noise_multiplier)
 
     @property
     def noise_std(self) -> float:
-        """The standard deviation of the noise on the returned estimate."""
+        """The standard deviation of the noise on the returned estimate, before rounding."""
         if not self.is_private:
             return 0.0
         return self.noise_multiplier * self.clip_norm / self.sampling.rate
@@ -123,7 +129,7 @@ class GaussianSum:
           key: fresh for every call; noise, batch and per-record keys all come from it.
           query: a function of one record and that record's key.
           data: the records; every leaf has one row for each.
-          noise_multiplier: replaces the configured one, for schedules; may be traced.
+          noise_multiplier: replaces the configured one, for schedules; positive, may be traced.
         """
         self._require_isolated(lambda _, record, key: query(record, key), None, data, key)
 
@@ -177,18 +183,36 @@ class GaussianSum:
         data: Tree,
         noise_multiplier: Scalar | float | None,
     ) -> Tree:
-        """Draws, clips, sums, adds noise and divides by the public rate."""
+        """Draws, clips, sums, adds noise, rounds and divides by the public rate."""
+        std = self._std(noise_multiplier)
         batch_key, record_key, noise_key = jax.random.split(key, 3)
         batch = self.sampling.draw(batch_key)
         # A record's key follows its index, so that padding and batching never change it.
         keys = jax.vmap(lambda index: jax.random.fold_in(record_key, index))(batch.indices)
         total = clipped_sum(_tree.take(data, batch.indices), keys, batch.mask)
-        if noise_multiplier is None:
-            noise_multiplier = self.noise_multiplier
-        if self.is_private:
-            noise = gaussian_noise(noise_key, total, std=noise_multiplier * self.clip_norm)
-            total = jax.tree.map(lambda value, own: value + own, total, noise)
+        if std is not None:
+            noise = gaussian_noise(noise_key, total, std=std)
+            total = rounded_to_grid(jax.tree.map(jnp.add, total, noise), std=std)
         return jax.tree.map(lambda value: value / self.sampling.rate, total)
+
+    def _std(self, noise_multiplier: Scalar | float | None) -> Scalar | float | None:
+        """The standard deviation of a call's noise on the sum; None where there is none."""
+        if not self.is_private:
+            if noise_multiplier is not None:
+                raise InvalidArgumentError(
+                    f"noise_multiplier must be left out here; got {noise_multiplier!r}. The release"
+                    " was configured without noise: configure it with noise_multiplier > 0."
+                )
+            return None
+        if noise_multiplier is None:
+            return self.noise_multiplier * self.clip_norm
+        if isinstance(noise_multiplier, jax.core.Tracer):
+            # Nothing can be raised for a traced value; NaN is the one answer that tells nothing.
+            std = noise_multiplier * self.clip_norm
+            return jnp.where(noise_multiplier > 0, std, jnp.nan)
+        multiplier = float(noise_multiplier)
+        _check.positive(noise_multiplier=multiplier)
+        return multiplier * self.clip_norm
 
     def _require_isolated(self, loss: RecordLoss, params: Params, data: Tree, key: Key) -> None:
         num_records = self.sampling.num_records

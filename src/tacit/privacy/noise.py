@@ -7,6 +7,10 @@ which reveals it with probability about phi(t) |v_j| when the edge is at t, and 
 sqrt(d) / noise_multiplier. Over T releases that must be far below delta: with d = 2.4 million,
 T = 3515 and delta = 1e-5 the edge must lie beyond 8.5. Here it lies at 8.89, and ``tail_delta``
 bounds what is left.
+
+A sum of floats with float noise leaks in a second way: its last bits are those of the numbers that
+went in, and tell which sum is under the noise. So a noisy sum must pass ``rounded_to_grid`` before
+anyone sees it.
 """
 
 import math
@@ -19,7 +23,7 @@ from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Array, Key, Tree
 
-__all__ = ["MAX_MAGNITUDE", "gaussian_noise", "normals_from_words", "tail_delta"]
+__all__ = ["MAX_MAGNITUDE", "gaussian_noise", "normals_from_words", "rounded_to_grid", "tail_delta"]
 
 _RADIUS_BITS = 56
 
@@ -37,7 +41,7 @@ def gaussian_noise(key: Key, tree: Tree, *, std: float | Array) -> Tree:
       direction one of 2**24 equally likely, equally spaced angles; both are then rounded to
       single precision with a relative error below 1e-6. No value exceeds
       ``MAX_MAGNITUDE * std``; ``tail_delta`` bounds the cost. The finite grid itself is outside
-      the guarantee, as is every rounding of floating-point sums.
+      the guarantee; ``rounded_to_grid`` hides it in a sum.
 
     Args:
       key: used up by this call.
@@ -73,6 +77,50 @@ def gaussian_noise(key: Key, tree: Tree, *, std: float | Array) -> Tree:
         noise.append(values[start:stop].reshape(leaf.shape).astype(dtype))
         start = stop
     return jax.tree.unflatten(treedef, noise)
+
+
+def rounded_to_grid(tree: Tree, *, std: float | Array) -> Tree:
+    """Rounds a noisy sum to the nearest multiples of a power of two from std/32 to std/16.
+
+    Guarantee:
+      The result depends on ``tree`` only through the multiples, and the grid only on ``std``. It
+      is computed from the noisy sum alone, so it costs no privacy; it is unbiased up to the noise's
+      own precision, and adds at most std**2 / 3072 (0.033 %) to the variance.
+
+    What this buys: without it the last bits of a sum tell it from a neighbouring one whatever the
+    noise. A single-precision noise value plus a number is a multiple of that number's last bit, and
+    in double precision the bits below the noise's are those of the sum itself. On the grid both
+    are gone: a cell holds about 2**18 values of the noise or more, so that its probability is the
+    Gaussian's to about 2**-18 of itself.
+
+    What remains is an estimate and not a proof. These deviations differ from cell to cell; if they
+    are as good as independent, d values tell of them as much as a divergence of d * 2**-36. A
+    proof would take noise that is discrete to begin with. A float sum can also move by its own
+    rounding errors when a record changes, about 1e-7 of the sum's size.
+
+    Args:
+      tree: a sum with noise of this standard deviation, in float32 or wider.
+      std: may be traced. Zero leaves the values as they are.
+
+    Example:
+      >>> print(rounded_to_grid(jnp.array([0.1, 1.0, -2.55]), std=1.0))
+      [ 0.125   1.     -2.5625]
+
+    Reference:
+      Mironov, *On significance of the least significant bits for differential privacy*, 2012;
+      there the rounding is to a multiple that is coarser than the noise.
+    """
+    # The bits of the exponent alone are the largest power of two that is no larger; logarithms
+    # and powers in floating point need not be exact.
+    bits = jax.lax.bitcast_convert_type(jnp.asarray(std, jnp.float32), jnp.uint32)
+    power = jax.lax.bitcast_convert_type(bits & jnp.uint32(0x7F800000), jnp.float32)
+    spacing = power / 16
+
+    def rounded(value: Array) -> Array:
+        own = spacing.astype(value.dtype)
+        return jnp.where(own > 0, jnp.round(value / jnp.where(own > 0, own, 1)) * own, value)
+
+    return jax.tree.map(rounded, tree)
 
 
 def normals_from_words(words: Array) -> Array:
