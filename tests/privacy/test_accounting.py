@@ -27,6 +27,7 @@ from tacit.privacy.accounting import (
     epsilon_curve,
     round_up,
 )
+from tacit.privacy.sampling import PoissonBatch
 
 ZERO_OUT, ADD_REMOVE, REPLACE_ONE = Adjacency
 BOUNDS = (PLD, RDP, GDP)
@@ -323,16 +324,47 @@ def test_every_description_names_the_accountant_and_the_adjacency(accountant):
         assert adjacency.sentence in text
 
 
-def test_renyi_accounting_charges_overflow_to_delta():
-    plain = epsilon(poisson(0.01, 1.0, 1000), 1e-5, RDP())
-    cost = truncated(10_000, 0.01, 170, 1.0, 1000)
-    charged = epsilon(cost, 1e-5, RDP())
-    assert plain < charged < 1.01 * plain
-    overflow = 1000 * binom.sf(170, 10_000, 0.01)
-    total = delta(poisson(0.01, 1.0, 1000), charged, RDP()) + (1 + math.exp(charged)) * overflow
-    assert total == pytest.approx(1e-5, rel=1e-3)
-    assert delta(cost, charged, RDP()) == pytest.approx(1e-5, rel=1e-3)
+def test_renyi_accounting_adds_the_chance_of_a_full_batch_to_delta():
+    cost, plain = truncated(10_000, 0.01, 165, 1.0, 1000), poisson(0.01, 1.0, 1000)
+    full_without = 1000 * binom.sf(164, 9_999, 0.01)
+    assert 1e-8 < full_without < 1e-5
+    assert epsilon(cost, 1e-5, RDP()) == epsilon(plain, 1e-5 - full_without, RDP())
+    assert delta(cost, 2.0, RDP()) == delta(plain, 2.0, RDP()) + full_without
+    assert delta(cost, epsilon(cost, 1e-5, RDP()), RDP()) == pytest.approx(1e-5, rel=1e-9)
     assert epsilon(truncated(10_000, 0.01, 130, 1.0, 1000), 1e-5, RDP()) == math.inf
+
+
+def test_renyi_accounting_of_default_batches_is_that_of_untruncated_ones_to_a_percent():
+    sampling = PoissonBatch(num_records=60_000, batch_size=256)
+    cost = dpa.SelfComposedDpEvent(sampling.cost(1.3), 100_000)
+    plain = epsilon(poisson(sampling.rate, 1.3, 100_000), 1e-5, RDP())
+    assert plain < epsilon(cost, 1e-5, RDP()) < 1.01 * plain
+
+
+def test_renyi_accounting_covers_a_truncated_batch_enumerated_exactly():
+    # Three records, room for one, the sum of what was kept plus noise. The record is 1, and so may
+    # be what it displaces; delta is an integral over the output.
+    rate, noise, capacity = 0.05, 1.5, 1
+    x = np.linspace(-15, 15, 60_001)
+
+    def density(contributions):
+        total = np.zeros_like(x)
+        for drawn in itertools.product((0, 1), repeat=len(contributions)):
+            kept = [c for c, d in zip(contributions, drawn, strict=True) if d]
+            chance = np.prod([rate if d else 1 - rate for d in drawn])
+            subsets = list(itertools.combinations(kept, min(capacity, len(kept))))
+            for subset in subsets:
+                total += chance / len(subsets) * norm.pdf(x, sum(subset), noise)
+        return total
+
+    for others in itertools.product((-1, 0, 1), repeat=2):
+        for neighbour, adjacency in (((*others, 0), ZERO_OUT), (others, ADD_REMOVE)):
+            first, second = density((*others, 1)), density(neighbour)
+            for one, other in ((first, second), (second, first)):
+                for at in (0.0, 0.1, 1.0):
+                    true = np.trapezoid(np.maximum(one - np.exp(at) * other, 0), x)
+                    cost = truncated(3, rate, capacity, noise)
+                    assert true <= delta(cost, at, RDP(adjacency=adjacency))
 
 
 # --- structure of costs --------------------------------------------------------------------------

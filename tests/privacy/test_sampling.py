@@ -19,6 +19,7 @@ from tacit.privacy.sampling import (
     _binomial_table,
     _first_occurrences,
     _shuffled,
+    _uniform_indices,
 )
 from tacit.rng import seeded_key
 
@@ -142,11 +143,43 @@ def test_truncation_drops_uniformly_and_is_in_the_cost():
     assert sampling.cost(1.0) == dp_accounting.TruncatedSubsampledGaussianDpEvent(20, 0.5, 10, 1.0)
 
 
-def test_the_default_capacity_overflows_at_most_once_in_a_million_draws():
-    for num_records, batch_size in [(60_000, 256), (1000, 30), (32_561, 1024.5)]:
-        sampling = PoissonBatch(num_records=num_records, batch_size=batch_size)
-        overflow = stats.binom.sf(sampling.capacity, num_records, sampling.rate)
-        assert overflow <= 1e-6
+@pytest.mark.parametrize(
+    ("num_records", "batch_size"),
+    [(60_000, 256), (1000, 30), (32_561, 1024.5), (2**31 - 1, 2000), (10_000, 1e-6), (50, 20)],
+)
+def test_the_default_capacity_is_the_least_that_is_full_once_in_a_million_million(
+    num_records, batch_size
+):
+    sampling = PoissonBatch(num_records=num_records, batch_size=batch_size)
+
+    def full(capacity):
+        return stats.binom.sf(capacity - 1, num_records - 1, sampling.rate)
+
+    assert full(sampling.capacity) <= 1e-12
+    assert full(sampling.capacity - 1) > 1e-12
+
+
+def test_the_default_capacity_of_few_records_is_all_of_them():
+    assert PoissonBatch(num_records=1, batch_size=0.5).capacity == 1
+    assert PoissonBatch(num_records=12, batch_size=9).capacity == 12
+
+
+@pytest.mark.parametrize("population", [1, 3, 65_536, 65_537, 1_400_000_000, 2**31 - 1])
+def test_uniform_indices_are_the_whole_part_of_the_product_in_exact_arithmetic(population):
+    edges = [0, 1, 65_535, 65_536, 2**31, 2**32 - 65_536, 2**32 - 2, 2**32 - 1]
+    words = np.array(list(itertools.product(edges, edges)), np.uint32).T
+    generator = np.random.default_rng(0)
+    words = np.hstack([words, generator.integers(0, 2**32, (2, 2000), dtype=np.uint32)])
+    expected = [((int(h) << 32) + int(w)) * population >> 64 for h, w in words.T]
+    assert jax.jit(_uniform_indices, static_argnums=1)(words, population).tolist() == expected
+
+
+def test_no_index_is_favoured_where_a_remainder_of_32_bits_would_favour_some_by_a_third():
+    num_records = 1_400_000_000
+    favoured = 2**32 % num_records
+    indices = np.asarray(many(lambda key: _first_occurrences(key, 2000, num_records), 50))
+    share, num = favoured / num_records, indices.size
+    assert abs(np.mean(indices < favoured) - share) < 5 * math.sqrt(share * (1 - share) / num)
 
 
 def test_batches_have_one_static_shape_whatever_was_drawn():

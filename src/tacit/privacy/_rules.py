@@ -102,8 +102,8 @@ PLD: Table[Callable[[Release], tuple[Pair, ...]]] = {
 
 
 # RDP: divergences at the fixed orders. A truncated batch is accounted as an untruncated one here;
-# the accountant adds what truncation can change to delta. Zeroing a record of a fixed-size batch
-# is a case of replacing it.
+# the accountant adds the chance that the other records fill it to delta. Zeroing a record of a
+# fixed-size batch is a case of replacing it.
 
 
 def _renyi_full(r: Release) -> NDArray[np.float64]:

@@ -11,7 +11,6 @@ rounding all go to the side of safety. No accountant returns NaN or a negative n
 
 import decimal
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -154,8 +153,22 @@ class RDP:
 
     Guarantee:
       Pessimistic. A Poisson batch that is truncated at a capacity is accounted as one that is
-      not, and ``(1 + e^epsilon)`` times the exact chance that any batch overflows is added to
-      delta: sound whichever records are dropped, and infinite if overflow is likely.
+      not, and the chance that the other records fill it is added to delta, release by release.
+      It is sound whichever records are dropped, and infinite where that chance passes delta.
+
+    Derivation. Fix a record, and let w be the chance that the other n - 1 records fill the batch:
+    that Binomial(n - 1, q) is at least the capacity. Whether they do is a coin that has the same
+    law in both data sets and does not depend on the record. Unless they do, the batch has room
+    for the record: nothing is dropped in either data set, and the record is in with chance q,
+    independently of which others are. There the release is a Poisson-sampled Gaussian, whose
+    divergences are bounded for every set of others, and so for their mixture (joint convexity).
+    Hence P = (1 - w) P' + w P'' and Q = (1 - w) Q' + w Q'' with divergences known for (P', Q'),
+    nothing assumed of (P'', Q''). Over adaptively chosen releases, unless some coin falls badly
+    (chance at most W = sum of w) the divergences add up; if they give (epsilon, delta), then
+    P(S) <= (1 - W) (e^epsilon Q'(S) + delta) + W <= e^epsilon Q(S) + delta + W.
+
+    Reference: Bun and Steinke (2016), https://arxiv.org/abs/1605.02065, section 8, has this
+    composition for their approximate concentrated privacy.
 
     Example:
       >>> import dp_accounting as dpa
@@ -187,18 +200,9 @@ class RDP:
 
     def _epsilon(self, counts: Counts, delta: float) -> float:
         divergence, overflow = self._compose(counts)
-        if overflow == 0.0:
-            return _renyi.epsilon_of(divergence, delta)
-        value = 0.0
-        while True:
-            left = delta - (1 + math.exp(min(value, 700.0))) * overflow
-            if left <= 0:
-                return math.inf
-            # Starts below the answer and grows towards it; stops at a value that implies itself.
-            implied = _renyi.epsilon_of(divergence, left)
-            if implied <= value:
-                return value
-            value = implied * (1 + 1e-6)
+        if overflow >= delta:
+            return math.inf
+        return _renyi.epsilon_of(divergence, delta - overflow)
 
     def _delta(self, counts: Counts, epsilon: float) -> float:
         divergence, overflow = self._compose(counts)
@@ -206,28 +210,17 @@ class RDP:
             return 1.0
         if math.isinf(epsilon):
             return 0.0
-        if overflow == 0.0:
-            return _renyi.delta_of(divergence, epsilon)
-        # The charge for overflow grows with epsilon, so that delta is the inverse of a function
-        # rather than a formula.
-        low, high = math.log(sys.float_info.min), 0.0
-        while high - low > 1e-9:
-            middle = (low + high) / 2
-            if self._epsilon(counts, math.exp(middle)) <= epsilon:
-                high = middle
-            else:
-                low = middle
-        return math.exp(high)
+        return min(1.0, _renyi.delta_of(divergence, epsilon) + overflow)
 
     def _compose(self, counts: Counts) -> tuple[NDArray[np.float64], float]:
-        """The divergences of the whole cost, and the chance that any of its batches overflows."""
+        """The divergences of the whole cost, and the chance that truncation plays a part in it."""
         divergence, overflow = np.zeros(_renyi.ORDERS.size), 0.0
         for release, count in counts:
             rule = _rules.look_up(_rules.RDP, release, self.adjacency, self.name)
             if release.noise_multiplier == 0:
                 return np.full(_renyi.ORDERS.size, np.inf), 0.0
             divergence = divergence + count * rule(release)
-            overflow += count * _overflow(release)
+            overflow += count * _full_without(release)
         return divergence, overflow
 
 
@@ -398,10 +391,11 @@ def _is_covered(counts: Counts, adjacency: Adjacency) -> bool:
     return all((release.sampling, adjacency) in _rules.RDP for release, _ in counts)
 
 
-def _overflow(release: Release) -> float:
+def _full_without(release: Release) -> float:
+    """The chance that a batch is full without a given record, so that the record displaces one."""
     if release.sampling is not Sampling.TRUNCATED:
         return 0.0
-    return float(binom.sf(release.size, release.num_records, release.rate))
+    return float(binom.sf(release.size - 1, release.num_records - 1, release.rate))
 
 
 def _mu(
