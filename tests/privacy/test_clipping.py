@@ -199,3 +199,18 @@ def test_tied_weights_are_clipped_by_the_norm_of_their_summed_gradient(table):
     np.testing.assert_allclose(
         total, naive(rows + 2 * rows[:, ::-1], np.ones(10, bool), 0.7), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-45, 1e-40, 1e-20, 1.08e-19, 1e-12, 1e-10, 1e-9])
+def test_normalised_clipping_bounds_contributions_too_small_to_have_squares(value):
+    # A million coordinates: their norm is a thousand times the value.
+    tree = jnp.full(10**6, value, jnp.float32)
+    rule = Normalised(floor=1e-10)
+    factor = np.float64(rule.factors(squared_norms(tree), clip_norm=1.0))
+    assert factor * 1e3 * value <= 1.0
+
+
+@pytest.mark.parametrize("floor", [0.0, -1.0, 1e-25, 0.99e-10, float("nan")])
+def test_a_floor_below_what_float32_resolves_is_refused(floor):
+    with pytest.raises(InvalidArgumentError, match="floor must be"):
+        Normalised(floor=floor)

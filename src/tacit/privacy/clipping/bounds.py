@@ -22,6 +22,11 @@ __all__ = ["Clipping", "Flat", "Normalised", "PerLayer", "clip_by_norm", "square
 _ROUNDING = 1.0 + 2.0**-18
 """Computed norms are inflated by this, well above what float32 summation takes from them (1e-7)."""
 
+_SMALLEST_FLOOR = 1e-10
+"""Coordinates below 1.1e-19 have no square in float32, so a computed norm can be too small by
+sqrt(d) times that. It stays below this floor for every d up to 8e17, and then the norm plus the
+floor is at least the true norm."""
+
 
 class Clipping(Protocol):
     """A rule that bounds one record's contribution, all leaves together, to an l2 norm."""
@@ -59,7 +64,8 @@ class Normalised:
     gradients are amplified, and ``floor`` says how small is small.
 
     Guarantee:
-      Sensitivity ``clip_norm``.
+      Sensitivity ``clip_norm``, for contributions however small: a floor below 1e-10 is refused,
+      because float32 cannot tell norms of that size from zero and would amplify them past the clip.
 
     Reference:
       Bu, Wang, Zha, Karypis, "Automatic clipping" (2023), AUTO-S with gamma = floor.
@@ -69,6 +75,11 @@ class Normalised:
 
     def __post_init__(self) -> None:
         _check.positive(floor=self.floor)
+        if self.floor < _SMALLEST_FLOOR:
+            raise InvalidArgumentError(
+                f"floor must be at least {_SMALLEST_FLOOR}; got {self.floor}. Norms that small"
+                " underflow in float32, so they could not be bounded: scale the loss up instead."
+            )
 
     def factors(self, squared: Tree, *, clip_norm: float) -> Tree:
         """The same factor for every leaf."""
