@@ -129,3 +129,92 @@ def test_a_private_run_has_no_noise_beside_the_engine():
     release = GaussianSum(sampling=SAMPLING, clip_norm=C, noise_multiplier=2.0)
     with pytest.raises(InvalidArgumentError, match="langevin_temperature must be 0"):
         SGLD(release=release, step_size=1e-5, langevin_temperature=1.0)
+
+
+@pytest.mark.parametrize("noise_power", [-2.0, -0.5, 0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Exponential(half_life=37.0),
+        Exponential(half_life=3.0),
+        Exponential(half_life=0.7),
+        Polynomial(delay=7.0, power=0.9),
+        Polynomial(delay=0.3, power=3.0),
+        Cosine(num_steps=300, floor=1e-6),
+        Cosine(num_steps=77),
+    ],
+    ids=str,
+)
+def test_the_stated_multiplier_is_never_above_the_one_used(schedule, noise_power):
+    method = SGLD(
+        release=GaussianSum(sampling=SAMPLING, clip_norm=1.0, noise_multiplier=3.0),
+        step_size=1e-3,
+        schedule=schedule,
+        noise_power=noise_power,
+    )
+    # Down to factors of 2^-30: in the end a float32 cannot hold their squares.
+    num_steps = int(schedule.half_life * 30) if isinstance(schedule, Exponential) else 400
+    stated = method._stated_multipliers(num_steps, 0)
+
+    def multiplier(t):
+        return method._info(t).noise_multiplier
+
+    # Compiled in a loop as a run is, in a loop with the step as a traced offset, and one by one.
+    looped = jax.jit(lambda: jax.lax.map(multiplier, jnp.arange(num_steps)))()
+    carried = jax.jit(
+        lambda t: jax.lax.scan(lambda t, _: (t + 1, multiplier(t)), t, length=num_steps)
+    )
+    single = jax.jit(multiplier)
+    chosen = np.linspace(0, num_steps - 1, 9).astype(int)
+    for used, steps in (
+        (looped, slice(None)),
+        (carried(jnp.int32(0))[1], slice(None)),
+        ([single(jnp.int32(t)) for t in chosen], chosen),
+        ([multiplier(jnp.int32(t)) for t in chosen], chosen),
+    ):
+        assert (stated[steps] <= np.asarray(used, np.float64)).all()
+        assert (stated[steps] >= np.asarray(used, np.float64) * (1 - 1e-3)).all()
+
+
+@pytest.mark.parametrize("noise_power", [-0.5, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("half_life", [37.0, 3.0, 0.7])
+def test_the_stated_multiplier_of_a_decay_is_below_the_exact_one(half_life, noise_power):
+    method = SGLD(
+        release=GaussianSum(sampling=SAMPLING, clip_norm=1.0, noise_multiplier=3.0),
+        step_size=1e-3,
+        schedule=Exponential(half_life=half_life),
+        noise_power=noise_power,
+    )
+    steps = np.arange(int(half_life * 30))
+    exact = 3.0 * 2.0 ** (-steps / half_life * noise_power)
+    assert (method._stated_multipliers(len(steps), 0) <= exact).all()
+
+
+def test_a_schedule_that_keeps_the_noise_costs_equal_releases():
+    release = GaussianSum(sampling=SAMPLING, clip_norm=C, noise_multiplier=2.0)
+    method = SGLD.fixed_noise(release=release, step_size=1e-5, schedule=Polynomial(delay=10.0))
+    assert list(count_releases(method.cost(50)).values()) == [50]
+
+
+def test_a_run_without_privacy_may_have_a_schedule():
+    method = SGLD.non_private(
+        sampling=PoissonBatch(num_records=30, batch_size=10),
+        step_size=1e-3,
+        schedule=Polynomial(delay=10.0),
+    )
+    model = bayesian(
+        MLP(num_inputs=4, hidden=(5,), num_outputs=3),
+        prior=FlatPrior(),
+        likelihood=Categorical(num_classes=3),
+    )
+    records = Record(jnp.ones((30, 4)), jnp.zeros(30, int), jnp.ones(30))
+    kernel = method.build(model)
+    state, _ = kernel.step(seeded_key(1), kernel.init(seeded_key(0)), records)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
+
+
+@pytest.mark.parametrize("noise_power", [math.nan, math.inf])
+def test_a_noise_power_that_is_not_finite_is_refused(noise_power):
+    release = GaussianSum(sampling=SAMPLING, clip_norm=C, noise_multiplier=2.0)
+    with pytest.raises(InvalidArgumentError, match="noise_power must be"):
+        SGLD(release=release, step_size=1e-5, noise_power=noise_power)

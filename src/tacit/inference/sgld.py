@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from dp_accounting import DpEvent
+from numpy.typing import NDArray
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
@@ -31,8 +32,8 @@ from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["SGLD"]
 
-_ROUNDING = 1.0 - 2.0**-18
-"""Multipliers of a schedule are computed in float32; their cost is that of slightly less noise."""
+_ROUNDING = 2.0**-20
+"""Eight float32 roundings: what one operation of a schedule may lose, relative to its argument."""
 
 
 class SGLDState(NamedTuple):
@@ -93,6 +94,7 @@ class SGLD:
 
     def __post_init__(self) -> None:
         _check.positive(step_size=self.step_size)
+        _check.finite(noise_power=self.noise_power)
         _check.non_negative(
             pre_noise=self.pre_noise, langevin_temperature=self.langevin_temperature
         )
@@ -211,16 +213,29 @@ class SGLD:
         return float(self._info(jnp.asarray(step)).temperature)
 
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """One release a step, each with the multiplier of its step."""
+        """One release a step, each with the multiplier of its step or slightly less."""
         if not self.release.is_private or isinstance(self.schedule, Constant) or not num_steps:
             return repeated(self.release.cost, num_steps)
-        steps = jnp.arange(start, start + num_steps)
-        multipliers = np.asarray(jax.vmap(lambda t: self._info(t).noise_multiplier)(steps))
         events = [
-            repeated(self.release.cost_of(float(multiplier) * _ROUNDING), len(list(equal)))
-            for multiplier, equal in groupby(multipliers)
+            repeated(self.release.cost_of(float(multiplier)), len(list(equal)))
+            for multiplier, equal in groupby(self._stated_multipliers(num_steps, start))
         ]
         return composed(*events)
+
+    def _stated_multipliers(self, num_steps: int, start: int) -> NDArray[np.float64]:
+        """Lower bounds on the multipliers of the steps, however their computation is compiled.
+
+        The run and this function evaluate the schedule in float32 in different programs, which
+        may round differently. A power or an exponential turns a rounding of its exponent into a
+        relative error of the result in proportion to the logarithm of the result, and raising to
+        ``noise_power`` multiplies the error that the factor already has.
+        """
+        steps = jnp.arange(start, start + num_steps)
+        factors = np.asarray(jax.vmap(self.schedule)(steps), np.float64)
+        used = np.asarray(jax.vmap(lambda t: self._info(t).noise_multiplier)(steps), np.float64)
+        magnitude = 1 + np.abs(np.log2(np.maximum(factors, np.finfo(np.float32).tiny)))
+        margin = _ROUNDING * (1 + abs(self.noise_power) * magnitude)
+        return np.asarray(used * np.maximum(1 - margin, 0.0))
 
     def scale_noise(self, factor: float) -> Self:
         """Scales the noise; at fixed temperature the step size follows, else the temperature."""
@@ -274,7 +289,8 @@ class SGLD:
     ) -> Tree:
         # A constant multiplier goes in as the configured number, so that cost and noise agree
         # to the last bit.
-        multiplier = None if isinstance(self.schedule, Constant) else info.noise_multiplier
+        constant = isinstance(self.schedule, Constant) or not self.release.is_private
+        multiplier = None if constant else info.noise_multiplier
         if not self.pre_noise:
             return potential_gradient(
                 key, self.release, objective, params, records, noise_multiplier=multiplier
