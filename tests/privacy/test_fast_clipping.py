@@ -519,6 +519,48 @@ def test_norms_survive_when_one_side_is_tiny_and_the_other_huge(tiny, huge):
     assert float(jnp.sqrt(squared)) == pytest.approx(6 * tiny * huge, rel=1e-5)
 
 
+APART = jnp.array([4e9, 3.6e-10], jnp.float32)
+OPPOSED = {
+    "weighted": (
+        lambda w, r, k: jnp.sum((r[0] @ jnp.exp(w)) * r[1]),
+        jnp.full((300, 200), -43.8),
+        (jnp.full((1, 300), 4e9), jnp.full((1, 200), 4e9)),
+    ),
+    "stacked by scan": (
+        lambda w, r, k: lax.scan(
+            lambda c, s: (c + jnp.sum((s[1] @ s[0]) * s[2]), None), 0.0, (w, r[0], r[1])
+        )[0],
+        jnp.ones((2, 200, 200)),
+        (
+            jnp.broadcast_to(APART[None, :, None], (1, 2, 200)),
+            jnp.broadcast_to(APART[::-1][None, :, None], (1, 2, 200)),
+        ),
+    ),
+    "Gram form": (
+        lambda w, r, k: jnp.sum((r[0] @ w) * r[1]),
+        jnp.ones((200, 200)),
+        (
+            jnp.broadcast_to(APART[None, :, None], (1, 2, 200)),
+            jnp.broadcast_to(APART[::-1][None, :, None], (1, 2, 200)),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPPOSED)
+def test_operands_of_opposite_sizes_do_not_slip_through_by_underflow(name):
+    loss, params, records = OPPOSED[name]
+    fast, _ = both(Case(loss, params, records), clip_norm=1.0)
+    assert float(jnp.linalg.norm(fast)) <= 1 + 1e-5
+
+
+def test_weakly_typed_parameters_take_the_fast_way_too():
+    report = explain_clipping(
+        lambda w, x, k: jnp.sum(jnp.tanh(x @ w)), jnp.full((70, 80), -2.0), normal(70)
+    )
+    assert report.parameters[0].num_formed == 0
+
+
 def test_a_wrong_rule_is_found_out_before_it_is_used(monkeypatch):
     def loss(w, x, key):
         return jnp.sum(jnp.tanh(x @ w) ** 3)

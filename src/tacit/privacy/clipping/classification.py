@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from jax.extend import core
 
-from tacit.privacy.clipping.tracing import Program, Value, _Split, shape_of
+from tacit.privacy.clipping.tracing import Program, Value, _Split, dtype_of, shape_of
 
 __all__ = ["Map", "classify"]
 
@@ -97,13 +97,20 @@ def _after(
             return path._replace(moves=(*path.moves, (name, str(equation.params))))
     elif shapes != {shape_of(out)} or len({other.moves for other in incoming}) > 1:
         pass  # something is broadcast, or a leaf that was moved in two ways meets itself
-    elif name in _SHIFTS and len(trained) == 1:
+    elif len(trained) == 1 and (name in _SHIFTS or _keeps_values(equation)):
         found = path.map
     elif name in _SHIFTS | _ELEMENTWISE or (
         name in _INNER and _is_elementwise(equation.params[_INNER[name]], out)
     ):
         found = Map.ELEMENTWISE
     return _Path(found, path.moves if found is not Map.GENERAL else ())
+
+
+def _keeps_values(equation: core.JaxprEqn) -> bool:
+    """Whether an equation converts a number to its own type, as for weakly typed parameters."""
+    operand, out = equation.invars[0], equation.outvars[0]
+    is_conversion = equation.primitive.name == "convert_element_type"
+    return is_conversion and dtype_of(operand) == dtype_of(out)
 
 
 def _is_elementwise(closed: core.ClosedJaxpr, out: core.Var) -> bool:

@@ -54,7 +54,9 @@ class ClippingReport:
         ]
         wide = [max(len(str(row[column])) for row in rows) for column in range(3)]
         lines = [
-            "  ".join(str(cell).ljust(width) for cell, width in zip(row, wide, strict=False))
+            "  ".join(
+                str(cell).ljust(width) for cell, width in zip(row, wide, strict=False)
+            ).rstrip()
             + (f"  ({row[3]} numbers a record)" if row[3] else "")
             for row in rows
         ]
@@ -93,7 +95,7 @@ def explain_clipping(loss: RecordLoss, params: Params, record: Tree) -> Clipping
     return ClippingReport(
         parameters=tuple(
             ParameterPath(
-                name=jax.tree_util.keystr(path, simple=True, separator="/"),
+                name=jax.tree_util.keystr(path, simple=True, separator="/") or "parameters",
                 shape=shape,
                 how=how,
                 num_formed=formed,

@@ -33,6 +33,14 @@ __all__ = ["Dense", "Lookup", "Part", "Slice", "part_of"]
 _FORMED_PRICE = 8
 """What a number costs that goes through memory, in multiplications; a rough measured figure."""
 
+_UNDERFLOW = 8 * 2.0**-126
+"""What a product of scaled factors may lose to underflow, with a margin.
+
+After scaling no factor exceeds one, so a term that underflows at any stage is below the smallest
+normal float32. At ordinary scales this adds nothing; where operands are 1e19 apart it keeps the
+norm an upper bound.
+"""
+
 _GRAM_ERROR = 16 * 2.0**-24
 """Error of a squared Gram norm in float32, relative to (sum_t |a_t||d_t|)^2, with a margin."""
 
@@ -107,16 +115,21 @@ class Dense:
         """By the product of norms at one position, by the Gram form at several."""
         a, a_scale = _scaled(self.inputs)
         d, d_scale = _scaled(self.cotangents)
-        scale = jnp.square(a_scale * d_scale)
-        if self.inputs.shape[2] > 1:
-            return scale * self._gram(a, d)
+        scale = a_scale * d_scale
         a2, d2 = jnp.square(a[:, :, 0]), jnp.square(d[:, :, 0])
-        if weight is None:
-            return scale * jnp.sum(a2.sum(-1) * d2.sum(-1), axis=-1)
-        spread = jnp.einsum(
-            "bgk,gkm->bgm", a2, jnp.square(self._ordered(weight)), precision=_PRECISE
-        )
-        return scale * jnp.sum(spread * d2, axis=(1, 2))
+        if self.inputs.shape[2] > 1:
+            total = self._gram(a, d)
+        elif weight is None:
+            total = jnp.sum(a2.sum(-1) * d2.sum(-1), axis=-1)
+        else:
+            largest = jnp.max(jnp.abs(weight))
+            w2 = jnp.square(self._ordered(weight) / jnp.where(largest == 0, 1.0, largest))
+            scale = scale * largest
+            spread = jnp.einsum("bgk,gkm->bgm", a2, w2, precision=_PRECISE)
+            total = jnp.sum(spread * d2, axis=(1, 2))
+        _, groups, positions, contracted = self.inputs.shape
+        num_terms = groups * positions**2 * contracted * self.cotangents.shape[-1]
+        return jnp.square(scale) * (total + _UNDERFLOW * num_terms)
 
     def formed(self, shape: tuple[int, ...]) -> Array:
         """Returns each record's gradient in the value's own shape."""
@@ -172,15 +185,18 @@ class Lookup:
 
     def squared_norm(self, weight: Array | None) -> Array:
         """Cotangents of the same row add up before they are squared."""
-        d, scale = _scaled(jnp.where(self.rows[..., None] >= 0, self.cotangents, 0.0)[:, None])
-        d = d[:, 0]
+        d = jnp.where(self.rows[..., None] >= 0, self.cotangents, 0.0)
         if weight is not None:
             d = d * jnp.take(weight.reshape(weight.shape[0], -1), jnp.maximum(self.rows, 0), axis=0)
+        d, scale = _scaled(d[:, None])
+        d = d[:, 0]
         same = self.rows[:, :, None] == self.rows[:, None, :]
         inner = jnp.einsum("btm,bum->btu", d, d, precision=_PRECISE)
         total = jnp.sum(jnp.where(same, inner, 0.0), axis=(1, 2))
         size = jnp.sum(jnp.sqrt(jnp.sum(jnp.square(d), -1)), axis=1)
-        return jnp.square(scale) * (jnp.maximum(total, 0.0) + _GRAM_ERROR * jnp.square(size))
+        bound = jnp.maximum(total, 0.0) + _GRAM_ERROR * jnp.square(size)
+        num_terms = d.shape[1] ** 2 * d.shape[2]
+        return jnp.square(scale) * (bound + _UNDERFLOW * num_terms)
 
 
 @dataclass(frozen=True, kw_only=True)

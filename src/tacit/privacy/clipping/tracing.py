@@ -21,7 +21,7 @@ from jax.extend import core
 
 from tacit.typing import Array, Key, Params, RecordLoss, Tree
 
-__all__ = ["Program", "Site", "UnsupportedError", "Value", "shape_of", "trace"]
+__all__ = ["Program", "Site", "UnsupportedError", "Value", "dtype_of", "shape_of", "trace"]
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr",
             "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}  # fmt: skip
@@ -466,6 +466,12 @@ def _bind(equation: core.JaxprEqn, operands: list[Any]) -> list[Any]:
 def _variable(operand: core.Var | core.Literal) -> core.Var:
     assert isinstance(operand, core.Var)
     return operand
+
+
+def dtype_of(operand: core.Var | core.Literal) -> Any:
+    """Returns the dtype of a variable of a traced program."""
+    aval: Any = operand.aval
+    return aval.dtype
 
 
 def shape_of(operand: core.Var | core.Literal) -> tuple[int, ...]:
