@@ -1,6 +1,7 @@
 """Posteriors predict in bounded memory, decompose uncertainty, and travel without their data."""
 
 import json
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import optax
 import pytest
 
 from tacit.data import as_records
-from tacit.errors import InvalidArgumentError, TacitError
+from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
 from tacit.inference import SGD, SGLD, Plan, fit, save_checkpoint
 from tacit.metrics import classification_uncertainty, regression_uncertainty
 from tacit.models import (
@@ -208,7 +209,8 @@ def test_no_artefact_contains_a_training_record(tmp_path):
         budget=Budget(epsilon=10.0, delta=1e-3),
         seed=0,
     )
-    result.posterior.save(tmp_path)
+    with pytest.warns(PrivacyWarning, match="INSECURE"):
+        result.posterior.save(tmp_path)
     save_checkpoint(result.checkpoint, tmp_path)
     content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert len(content) > 1000
@@ -234,8 +236,46 @@ def test_the_statement_travels_with_the_posterior(tmp_path):
         budget=Budget(epsilon=100.0, delta=1e-3),
         seed=0,
     )
-    result.posterior.save(tmp_path)
+    with pytest.warns(PrivacyWarning, match="INSECURE"):
+        result.posterior.save(tmp_path)
     assert load_posterior(tmp_path).statement == result.statement.to_json()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [({"epsilon": "infinity"}, "NOT PRIVATE"), ({"epsilon": 1.0, "is_secure": False}, "INSECURE")],
+)
+def test_saving_what_must_not_be_published_warns_and_saves(tmp_path, statement, message):
+    posterior = replace(posterior_of(classifier()), statement=statement)
+    with pytest.warns(PrivacyWarning, match=message):
+        posterior.save(tmp_path)
+    assert load_posterior(tmp_path).statement == statement
+
+
+def test_a_posterior_is_refused_by_a_model_of_another_shape(tmp_path):
+    posterior_of(classifier()).save(tmp_path)
+    wider = bayesian(
+        MLP(num_inputs=4, hidden=(9,), num_outputs=3),
+        prior=GaussianPrior(std=1.0),
+        likelihood=Categorical(num_classes=3),
+    )
+    with pytest.raises(TacitError, match=r"its array .kept.*has shape \(2, 5, 8"):
+        load_posterior(tmp_path, model=wider)
+    deeper = bayesian(
+        MLP(num_inputs=4, hidden=(8, 3), num_outputs=3),
+        prior=GaussianPrior(std=1.0),
+        likelihood=Categorical(num_classes=3),
+    )
+    with pytest.raises(TacitError, match="does not fit the model"):
+        load_posterior(tmp_path, model=deeper)
+
+
+def test_a_statement_cannot_be_edited_unnoticed(tmp_path):
+    replace(posterior_of(classifier()), statement={"epsilon": 9.0}).save(tmp_path)
+    document = tmp_path / "posterior.json"
+    document.write_text(document.read_text().replace("9.0", "0.1"))
+    with pytest.raises(TacitError, match=r"posterior\.json does not match its checksum"):
+        load_posterior(tmp_path)
 
 
 def test_an_empty_input_is_refused():

@@ -1,7 +1,8 @@
 """Artefacts on disk: arrays as safetensors, the rest as readable JSON that seals them.
 
-The JSON is written last and holds the checksum of the arrays, so a torn or altered artefact is
-found out, never half read. Nothing is pickled.
+The JSON is written last and holds the checksums of the arrays and of itself, so a torn or altered
+artefact is found out, never half read. That guards against accidents, not against forgery. Nothing
+is pickled.
 """
 
 import hashlib
@@ -33,20 +34,55 @@ def flatten(tree: Tree, *, prefix: str) -> dict[str, np.ndarray[Any, Any]]:
     return {f"{prefix}{jax.tree_util.keystr(path)}": widened(leaf) for path, leaf in leaves}
 
 
-def unflatten(arrays: dict[str, np.ndarray[Any, Any]], template: Tree, *, prefix: str) -> Tree:
-    """Returns a tree of the template's structure and dtypes from leaves by path."""
+def unflatten(
+    arrays: dict[str, np.ndarray[Any, Any]],
+    template: Tree,
+    *,
+    prefix: str,
+    leading: tuple[int | None, ...],
+) -> Tree:
+    """Returns a tree of the template's structure, shapes and dtypes from leaves by path.
+
+    Args:
+      arrays: what `read` returned; those with other prefixes are left alone.
+      template: the shapes and dtypes of one state.
+      prefix: under which `flatten` put the leaves.
+      leading: the axes before those of the template; None stands for any length, the same for
+        all leaves.
+    """
     paths, treedef = jax.tree_util.tree_flatten_with_path(template)
     names = [f"{prefix}{jax.tree_util.keystr(path)}" for path, _ in paths]
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise TacitError(
-            f"the artefact does not fit the model: it has no array {missing[0]!r}. Load it with"
-            " the model and method that made it."
-        )
+    for name in names:
+        if name not in arrays:
+            raise _unfit(f"it has no array {name!r}")
+    for name in arrays:
+        if name.startswith(prefix) and name not in names:
+            raise _unfit(f"the model has no place for its array {name!r}")
+    for name, (_, leaf) in zip(names, paths, strict=True):
+        shape = arrays[name].shape
+        if len(shape) >= len(leading):
+            # The first leaf fixes the lengths that were left open.
+            leading = tuple(
+                own if wanted is None else wanted
+                for own, wanted in zip(shape, leading, strict=False)
+            )
+        if shape != (*leading, *leaf.shape):
+            wanted = ", ".join("any" if axis is None else str(axis) for axis in leading)
+            raise _unfit(
+                f"its array {name!r} has shape {shape}, where ({wanted}) and then {leaf.shape}"
+                " is wanted"
+            )
     leaves = [
         jnp.asarray(arrays[name], leaf.dtype) for name, (_, leaf) in zip(names, paths, strict=True)
     ]
     return jax.tree.unflatten(treedef, leaves)
+
+
+def _unfit(reason: str) -> TacitError:
+    return TacitError(
+        f"the artefact does not fit the model: {reason}. Load it with the model and the plan that"
+        " made it."
+    )
 
 
 def write(
@@ -65,6 +101,7 @@ def write(
         "format_version": FORMAT_VERSION,
         "arrays_sha256": hashlib.sha256(tensors).hexdigest(),
     } | document
+    sealed["document_sha256"] = _document_hash(sealed)
     text = json.dumps(sealed, indent=2, sort_keys=True, allow_nan=False) + "\n"
     _write_bytes(folder / f"{name}.safetensors", tensors)
     _write_bytes(folder / f"{name}.json", text.encode())
@@ -94,7 +131,17 @@ def read(
             f"{folder / name}.safetensors does not match its checksum: it was altered or cut"
             " short. Restore a copy."
         )
+    if _document_hash(document) != document.get("document_sha256"):
+        raise TacitError(
+            f"{folder / name}.json does not match its checksum: it was altered. Restore a copy."
+        )
     return safetensors.numpy.load(tensors), document
+
+
+def _document_hash(document: dict[str, Any]) -> str:
+    content = {key: value for key, value in document.items() if key != "document_sha256"}
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _write_bytes(path: Path, content: bytes) -> None:

@@ -11,6 +11,7 @@ __all__ = [
     "finite",
     "fraction",
     "non_negative",
+    "non_negative_integer",
     "one_of",
     "positive",
     "positive_integer",
@@ -69,6 +70,15 @@ def positive_integer(**values: object) -> None:
         if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
             raise InvalidArgumentError(
                 f"{name} must be a whole number of at least 1; got {value!r}."
+            )
+
+
+def non_negative_integer(**values: object) -> None:
+    """Raises unless every value is a whole number of at least zero."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 0:
+            raise InvalidArgumentError(
+                f"{name} must be a whole number of at least 0; got {value!r}."
             )
 
 

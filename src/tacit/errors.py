@@ -19,7 +19,11 @@ class InvalidArgumentError(TacitError, ValueError):
 
 
 class BudgetExceededError(TacitError):
-    """The work would cost more than the budget allows; no record was touched."""
+    """The work would cost more than the budget allows; it was not begun.
+
+    No record was read for it. A run that a ledger refuses half way keeps what it made and paid for
+    before: ``fit(..., on_chunk=...)`` was given the checkpoint.
+    """
 
 
 class CrossRecordError(TacitError):

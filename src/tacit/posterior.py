@@ -7,6 +7,7 @@ release of its own.
 
 import functools
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tacit import _artefact, _check, _tree
-from tacit.errors import InvalidArgumentError
+from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.metrics.uncertainty import (
     ClassificationUncertainty,
     RegressionUncertainty,
@@ -113,7 +114,10 @@ class Posterior:
         return jax.vmap(self.sampler.draw)(keys, _tree.take(self._flat(), indices))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes ``posterior.safetensors`` and ``posterior.json``; no record is in either."""
+        """Writes ``posterior.safetensors`` and ``posterior.json``; no record is in either.
+
+        Warns with `PrivacyWarning` when its statement promises nothing, or its noise was seeded.
+        """
         name = next((key for key, own in _SAMPLERS.items() if own == self.sampler), None)
         document = {
             "model": None if self.model.spec is None else dict(self.model.spec),
@@ -122,6 +126,13 @@ class Posterior:
         }
         arrays = _artefact.flatten(self.kept, prefix="kept")
         _artefact.write(directory, "posterior", arrays, document)
+        if self.statement.get("epsilon") == "infinity":
+            _warn("this posterior is NOT PRIVATE: its epsilon is infinity. Publish nothing of it.")
+        elif not self.statement.get("is_secure", True):
+            _warn(
+                "this posterior is INSECURE: its noise came from a known seed, and whoever has that"
+                " can take the noise off. Fit without a seed before publishing."
+            )
 
     def _flat(self) -> Tree:
         """States of all chains on one axis, chains interleaved so that a prefix has them all."""
@@ -136,6 +147,10 @@ class Posterior:
             # The last state is always among them.
             return (jnp.arange(1, num_draws + 1) * total // num_draws) - 1
         return jnp.arange(num_draws) % total
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, PrivacyWarning, stacklevel=3)
 
 
 def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = None) -> Posterior:
@@ -154,7 +169,7 @@ def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = N
             )
         model = model_from_spec(document["model"])
     sampler = _SAMPLERS[document["sampler"]]
-    kept = _artefact.unflatten(arrays, sampler.template(model), prefix="kept")
+    kept = _artefact.unflatten(arrays, sampler.template(model), prefix="kept", leading=(None, None))
     return Posterior(model=model, sampler=sampler, kept=kept, statement=document["statement"])
 
 

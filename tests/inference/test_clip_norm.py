@@ -47,6 +47,26 @@ def test_the_private_quantile_is_charged_as_one_full_batch_release():
     assert choice.cost == FullBatch(num_records=50).cost(3.0)
 
 
+@pytest.mark.parametrize("num_records", [60, 6])
+def test_as_many_records_as_bins_or_units_are_no_reason_to_refuse(num_records):
+    model = bayesian(
+        MLP(num_inputs=3, hidden=(6,), num_outputs=2),
+        prior=FlatPrior(),
+        likelihood=Categorical(num_classes=2),
+    )
+    choice = private_clip_norm(
+        model, known(np.ones(num_records)), budget=BUDGET, noise_multiplier=3.0
+    )
+    assert choice.is_secure
+
+
+def test_a_seeded_choice_says_that_it_is_insecure():
+    choice = private_clip_norm(
+        linear(), known(np.ones(5)), budget=BUDGET, noise_multiplier=3.0, seed=0
+    )
+    assert not choice.is_secure
+
+
 def test_the_private_quantile_is_refused_above_the_budget():
     with pytest.raises(BudgetExceededError):
         private_clip_norm(

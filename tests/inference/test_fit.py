@@ -1,16 +1,26 @@
 """Running a plan: within budget, counted, chunked, resumable, and never twice with one key."""
 
+import json
 import math
 import re
+from dataclasses import replace
 
+import dp_accounting
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from tacit import _tree
 from tacit.data import as_records
-from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning, TacitError
+from tacit.errors import (
+    BudgetExceededError,
+    CrossRecordError,
+    InvalidArgumentError,
+    PrivacyWarning,
+    TacitError,
+)
 from tacit.inference import (
     SGD,
     SGLD,
@@ -22,16 +32,24 @@ from tacit.inference import (
     save_checkpoint,
 )
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
-from tacit.privacy.accounting import PLD
+from tacit.privacy.accounting import PLD, RDP, CLTApproximation
 from tacit.privacy.budget import Budget, InMemoryLedger
-from tacit.privacy.events import count_releases
+from tacit.privacy.events import count_releases, event_from_json
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.sampling import PoissonBatch
+from tacit.privacy.sampling import FixedBatch, PoissonBatch
+from tacit.privacy.statement import make_statement, tail_of
+from tacit.rng import seeded_key
 from tacit.typing import Record
 
 N = 200
 BUDGET = Budget(epsilon=8.0, delta=1e-4)
 SAMPLING = PoissonBatch(num_records=N, batch_size=20)
+# Shapes without values: touching a record would fail in another way than what is tested.
+SHAPES = Record(
+    jax.ShapeDtypeStruct((N, 3), jnp.float32),
+    jax.ShapeDtypeStruct((N,), jnp.int32),
+    jax.ShapeDtypeStruct((N,), jnp.float32),
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +87,9 @@ def equal(left, right):
 
 
 def test_a_plan_above_the_budget_is_refused_before_any_record_is_touched(model):
-    # Shapes without values: touching a record would fail in another way.
-    shapes = Record(
-        jax.ShapeDtypeStruct((N, 3), jnp.float32),
-        jax.ShapeDtypeStruct((N,), jnp.int32),
-        jax.ShapeDtypeStruct((N,), jnp.float32),
-    )
     ledger = InMemoryLedger()
     with pytest.raises(BudgetExceededError, match="epsilon"):
-        fit(plan(), model, shapes, budget=Budget(epsilon=0.01, delta=1e-4), ledger=ledger)
+        fit(plan(), model, SHAPES, budget=Budget(epsilon=0.01, delta=1e-4), ledger=ledger)
     assert not ledger.costs
 
 
@@ -300,6 +312,211 @@ def test_a_finished_run_cannot_be_resumed(model, records):
         fit(plan(2), model, records, budget=BUDGET, resume=result.checkpoint)
 
 
+def test_a_resumed_run_counts_what_was_executed_before_not_what_its_plan_would_have(model, records):
+    noisy, quiet = plan(4, sgd(4.0)), plan(3, sgd(0.8))
+    first = fit(quiet, model, records, budget=BUDGET)
+    resumed = fit(noisy, model, records, budget=BUDGET, resume=first.checkpoint)
+    assert first.statement.epsilon < resumed.statement.epsilon < first.statement.epsilon + 0.5
+    assert event_from_json(resumed.statement.cost) == resumed.checkpoint.cost
+    with pytest.raises(BudgetExceededError):
+        fit(noisy, model, records, budget=replace(BUDGET, epsilon=1.0), resume=first.checkpoint)
+
+
+def test_a_run_without_privacy_stays_without_privacy_when_resumed(model, records):
+    first = fit(plan(3, sgd(0.0)), model, records, budget=Budget.non_private())
+    with pytest.raises(BudgetExceededError, match="infinity"):
+        fit(plan(4), model, records, budget=BUDGET, resume=first.checkpoint)
+
+
+def test_a_seeded_run_stays_insecure_when_resumed(model, records, tmp_path):
+    first = fit(plan(3), model, records, budget=BUDGET, seed=0)
+    save_checkpoint(first.checkpoint, tmp_path)
+    checkpoint = load_checkpoint(tmp_path, first.plan, model, records)
+    assert checkpoint.cost == first.checkpoint.cost
+    resumed = fit(plan(4), model, records, budget=BUDGET, resume=checkpoint)
+    assert not resumed.statement.is_secure
+    assert not resumed.checkpoint.is_secure
+
+
+def test_what_was_spent_before_is_counted_once_when_resumed_and_cannot_be_added(model, records):
+    earlier = {"spent": dp_accounting.GaussianDpEvent(6.0)}
+    first = fit(plan(3, **earlier), model, records, budget=BUDGET)
+    resumed = fit(plan(5, **earlier), model, records, budget=BUDGET, resume=first.checkpoint)
+    assert resumed.statement.releases == 1 + 5
+    bare = fit(plan(3), model, records, budget=BUDGET)
+    with pytest.raises(InvalidArgumentError, match=r"plan\.spent must be part"):
+        fit(plan(5, **earlier), model, records, budget=BUDGET, resume=bare.checkpoint)
+
+
+def test_a_resumed_run_can_go_on_until_the_budget_is_spent(model, records):
+    budget = Budget(epsilon=4.0, delta=1e-4, accountant=RDP())
+    first = fit(plan(3, sgd(0.9)), model, records, budget=budget)
+    told = []
+    resumed = fit(
+        plan(None),
+        model,
+        records,
+        budget=budget,
+        resume=first.checkpoint,
+        progress=lambda **news: told.append(news["epsilon"]),
+    )
+    assert 3.0 < resumed.statement.epsilon <= 4.0
+    assert told[-1] <= resumed.statement.epsilon <= told[-1] + 1e-3
+
+
+def test_a_seeded_choice_before_the_run_makes_it_insecure(model, records):
+    earlier = plan(2, spent=dp_accounting.GaussianDpEvent(6.0), spent_is_secure=False)
+    assert not fit(earlier, model, records, budget=BUDGET).statement.is_secure
+
+
+def test_an_edited_checkpoint_is_found_out(model, records, tmp_path):
+    result = fit(plan(2), model, records, budget=BUDGET, seed=0)
+    save_checkpoint(result.checkpoint, tmp_path)
+    file = tmp_path / "checkpoint.json"
+    file.write_text(file.read_text().replace('"is_secure": false', '"is_secure": true'))
+    with pytest.raises(TacitError, match=r"checkpoint\.json does not match its checksum"):
+        load_checkpoint(tmp_path, result.plan, model, records)
+
+
+def test_a_checkpoint_is_refused_by_a_plan_or_model_of_another_shape(model, records, tmp_path):
+    result = fit(plan(2, num_chains=2), model, records, budget=BUDGET, seed=0)
+    save_checkpoint(result.checkpoint, tmp_path)
+    wide = bayesian(
+        MLP(num_inputs=3, hidden=(5,), num_outputs=2),
+        prior=GaussianPrior(std=1.0),
+        likelihood=Categorical(num_classes=2),
+    )
+    for chains, other in ((1, model), (3, model), (2, wide)):
+        with pytest.raises(TacitError, match=r"its array .checkpoint.*has shape"):
+            load_checkpoint(tmp_path, plan(4, num_chains=chains), other, records)
+        with pytest.raises(InvalidArgumentError, match="resume does not fit"):
+            fit(
+                plan(4, num_chains=chains),
+                other,
+                records,
+                budget=BUDGET,
+                resume=result.checkpoint,
+            )
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        PoissonBatch(num_records=np.int64(N), batch_size=np.int64(20)),
+        FixedBatch(num_records=N, batch_size=np.int64(20)),
+    ],
+)
+def test_sizes_may_be_integers_of_numpy(model, records, sampling):
+    method = replace(sgd(), release=replace(sgd(2.0).release, sampling=sampling))
+    result = fit(plan(2, method), model, records, budget=BUDGET, seed=0)
+    assert event_from_json(result.statement.cost) == result.plan.cost
+
+
+@pytest.mark.parametrize(
+    "spent",
+    [
+        dp_accounting.PoissonSampledDpEvent(
+            0.1, dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(5.0), 2)
+        ),
+        dp_accounting.PoissonSampledDpEvent(
+            0.1, dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(5.0)] * 2)
+        ),
+        dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(math.inf)] * 2),
+    ],
+)
+def test_every_cost_that_can_be_accounted_can_be_stated(spent):
+    statement = make_statement(
+        cost=spent, budget=BUDGET, unit="row", num_units=N, num_values=10, is_secure=True
+    )
+    assert statement.releases == 2
+    assert statement.noise.startswith("Gaussian")
+    assert json.dumps(statement.to_json(), allow_nan=False)
+    again = event_from_json(statement.cost)
+    assert count_releases(again) == count_releases(spent)
+    assert PLD().epsilon(again, delta=1e-4) == PLD().epsilon(spent, delta=1e-4)
+
+
+def test_releases_without_noise_are_stated_as_such():
+    statement = make_statement(
+        cost=dp_accounting.GaussianDpEvent(0.0),
+        budget=Budget.non_private(),
+        unit="row",
+        num_units=N,
+        num_values=10,
+        is_secure=True,
+    )
+    assert statement.noise == "none"
+    assert "NOT PRIVATE" in str(statement)
+
+
+def test_an_infinite_budget_promises_nothing_whatever_the_noise(model, records):
+    statement = fit(plan(2), model, records, budget=Budget.non_private()).statement
+    assert str(statement).startswith("NOT PRIVATE")
+    assert statement.to_json()["epsilon"] == statement.epsilon_text == "infinity"
+    assert event_from_json(statement.cost) == plan(2).cost
+
+
+def test_an_approximate_accountant_warns_and_its_promise_is_no_guarantee(model, records):
+    budget = replace(BUDGET, accountant=CLTApproximation())
+    with pytest.warns(PrivacyWarning, match="NOT A GUARANTEE"):
+        statement = fit(plan(2), model, records, budget=budget).statement
+    assert re.match(r"approximately \(about .*: NOT A GUARANTEE\n", str(statement))
+    assert not statement.to_json()["is_bound"]
+
+
+def test_noise_whose_tail_is_above_delta_is_refused_before_any_record_is_read(model):
+    budget = Budget(epsilon=1e4, delta=1e-5)
+    with pytest.raises(BudgetExceededError, match="noise multiplier is too small"):
+        fit(plan(1, sgd(0.2)), model, SHAPES, budget=budget)
+
+
+def test_epsilon_is_that_of_the_delta_which_the_tail_leaves(model, records):
+    quiet, budget = plan(1, sgd(0.36)), Budget(epsilon=1e3, delta=1e-6)
+    result = fit(quiet, model, records, budget=budget)
+    tail = tail_of(quiet.cost, num_values=2 * _tree.size(model.init(seeded_key(0))))
+    assert budget.delta / 10 < tail < budget.delta
+    naive = budget.spent(quiet.cost)
+    assert result.statement.epsilon > naive + 1e-3
+    with pytest.raises(BudgetExceededError):
+        fit(quiet, model, records, budget=replace(budget, epsilon=naive))
+
+
+def closes_over_in_the_prior(model, table):
+    return model._replace(log_prior=lambda w: model.log_prior(w) + jnp.sum(table))
+
+
+def closes_over_in_the_start(model, table):
+    return model._replace(
+        init=lambda key: jax.tree.map(lambda w: w + jnp.mean(table), model.init(key))
+    )
+
+
+@pytest.mark.parametrize("spoil", [closes_over_in_the_prior, closes_over_in_the_start])
+@pytest.mark.parametrize("leaf", [lambda r: r.x, lambda r: r.x.T.copy(), lambda r: r.weight])
+def test_a_model_that_knows_the_table_is_refused(model, records, spoil, leaf):
+    with pytest.raises(CrossRecordError, match="closes over an array"):
+        fit(plan(2), spoil(model, leaf(records)), records, budget=BUDGET)
+
+
+def test_an_optimiser_that_knows_the_table_is_refused(model, records):
+    peeking = optax.stateless(
+        lambda updates, _: jax.tree.map(lambda g: g + jnp.sum(records.x), updates)
+    )
+    with pytest.raises(CrossRecordError, match="closes over an array"):
+        fit(plan(2, replace(sgd(), optimizer=peeking)), model, records, budget=BUDGET)
+
+
+@pytest.mark.parametrize("chunk_steps", [0, -1, 1.5])
+def test_chunks_of_no_whole_number_of_steps_are_refused(model, records, chunk_steps):
+    with pytest.raises(InvalidArgumentError, match="chunk_steps"):
+        fit(plan(2), model, records, budget=BUDGET, chunk_steps=chunk_steps)
+
+
+def test_an_infinite_budget_cannot_be_run_until_it_is_spent(model, records):
+    with pytest.raises(InvalidArgumentError, match="budget must be finite"):
+        fit(plan(None), model, records, budget=Budget.non_private())
+
+
 def test_a_delta_of_one_in_n_or_more_warns(model, records):
     with pytest.warns(PrivacyWarning, match="delta"):
         fit(plan(2), model, records, budget=Budget(epsilon=8.0, delta=1 / N), seed=0)
@@ -321,6 +538,7 @@ def test_records_that_do_not_fit_the_plan_are_refused(model, records, bad, messa
     ("changes", "message"),
     [
         ({"num_steps": 0}, "num_steps must be a whole number"),
+        ({"burn_in": 2.5}, "burn_in must be a whole number"),
         ({"burn_in": 12}, "burn_in must be below num_steps"),
         ({"thinning": 0}, "thinning must be a whole number"),
         ({"num_chains": 0}, "num_chains must be a whole number"),

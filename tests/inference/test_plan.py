@@ -12,6 +12,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.events import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
+from tacit.privacy.statement import tail_of
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
 
@@ -46,7 +47,39 @@ def test_calibrated_noise_counts_chains_and_what_was_spent_before():
 def test_calibrated_steps_are_the_most_that_the_budget_allows():
     result = calibrate_steps(plan(num_steps=None), BUDGET)
     assert BUDGET.allows(result.cost)
-    assert not BUDGET.allows(result.with_steps(result.num_steps + 1).cost)
+    # The rest of delta is left for the noise's tail.
+    tight = replace(BUDGET, delta=BUDGET.delta * (1 - 2**-8))
+    assert not tight.allows(result.with_steps(result.num_steps + 1).cost)
+
+
+def test_an_infinite_budget_sets_no_number_of_steps():
+    with pytest.raises(InvalidArgumentError, match="budget must be finite"):
+        calibrate_steps(plan(num_steps=None), Budget.non_private())
+
+
+def test_a_calibrated_plan_leaves_room_in_delta_for_the_tail_of_large_models():
+    noisy = plan(method=plan().method.scale_noise(1.3), num_steps=3515)
+    budget = replace(BUDGET, epsilon=1.2)
+    result = calibrate(noisy, budget)
+    tail = tail_of(result.cost, num_values=2_000_000)
+    assert 1e-9 < tail < BUDGET.delta * 2**-8
+    assert budget.allows(result.cost, tail=tail)
+
+
+def test_a_calibrated_batch_stays_within_its_capacity():
+    sampling = PoissonBatch(num_records=10_000, batch_size=100, max_batch_size=150)
+    release = GaussianSum(sampling=sampling, clip_norm=1.0, noise_multiplier=4.0)
+    method = SGD(release=release, optimizer=optax.sgd(1.0))
+    result = calibrate_batch_size(plan(method=method), BUDGET)
+    assert result.method.release.sampling == replace(sampling, batch_size=150)
+
+
+def test_a_batch_size_is_not_calibrated_where_it_would_change_the_temperature():
+    method = SGLD.fixed_temperature(
+        sampling=PoissonBatch(num_records=10_000, batch_size=100), clip_norm=1.0, step_size=1e-4
+    )
+    with pytest.raises(InvalidArgumentError, match="holds its temperature"):
+        calibrate_batch_size(plan(method=method), BUDGET)
 
 
 def test_calibrated_batches_are_the_largest_that_the_budget_allows():

@@ -7,7 +7,7 @@ import dp_accounting as dpa
 import pytest
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
-from tacit.privacy.accounting import GDP, RDP, Adjacency
+from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency, CLTApproximation
 from tacit.privacy.budget import Budget, InMemoryLedger
 
 CHEAP, DEAR = dpa.GaussianDpEvent(5.0), dpa.GaussianDpEvent(0.5)
@@ -56,6 +56,21 @@ def test_a_small_delta_or_no_promise_does_not_warn():
         warnings.simplefilter("error")
         Budget(1.0, 1e-4).warn_if_delta_is_large(1000)
         Budget.non_private().warn_if_delta_is_large(1000)
+
+
+def test_the_tail_of_the_noise_takes_its_part_of_delta():
+    budget = Budget(1.0, 1e-5)
+    assert budget.spent(CHEAP, tail=5e-6) == pytest.approx(Budget(1.0, 5e-6).spent(CHEAP))
+    assert budget.spent(CHEAP, tail=1e-5) == math.inf
+    with pytest.raises(BudgetExceededError, match="noise multiplier is too small"):
+        budget.require(CHEAP, tail=1e-5)
+    Budget.non_private().require(CHEAP, tail=1.0)
+
+
+@pytest.mark.parametrize("accountant", [PLD(), CLTApproximation()])
+def test_a_ledger_whose_accountant_forbids_adaptive_costs_warns(accountant):
+    with pytest.warns(PrivacyWarning, match="Use RDP or GDP"):
+        InMemoryLedger(budget=Budget(1.0, 1e-5, accountant))
 
 
 def test_a_ledger_without_a_budget_only_remembers():

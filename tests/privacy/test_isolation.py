@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from tacit.errors import CrossRecordError
-from tacit.privacy.clipping import require_isolated
+from tacit.privacy.clipping.isolation import require_isolated, require_no_table
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import seeded_key
 
 TABLE = jnp.arange(21.0).reshape(7, 3)
+LABELS = jnp.arange(7.0)
 PARAMS = jnp.ones(3)
 
 
@@ -53,6 +54,83 @@ def looped(w, row, key):
 def test_a_loss_that_mixes_or_leaks_records_is_refused(loss, message):
     with pytest.raises(CrossRecordError, match=message):
         refuse(loss)
+
+
+@jax.custom_vjp
+def tapped(value):
+    return value
+
+
+def tapped_forward(value):
+    jax.debug.callback(lambda seen: None, value)
+    return value, None
+
+
+tapped.defvjp(tapped_forward, lambda _, g: (g,))
+
+
+@jax.custom_vjp
+def steered(w):
+    return jnp.sum(w)
+
+
+steered.defvjp(lambda w: (jnp.sum(w), None), lambda _, g: (g * jnp.sum(TABLE, axis=0),))
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda w, r, k: tapped(w @ r), "side effect"),
+        (lambda w, r, k: w @ r + steered(w), "closes over an array of shape"),
+    ],
+)
+def test_what_only_the_gradient_does_is_found_out(loss, message):
+    with pytest.raises(CrossRecordError, match=message):
+        refuse(loss)
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [TABLE.T.copy(), np.asarray(TABLE).T.copy(), TABLE[:-1], TABLE[:, 0], jnp.ones((7, 1))],
+    ids=["transposed", "numpy", "all but one", "column", "ones"],
+)
+def test_the_table_in_another_form_is_found_out(constant):
+    with pytest.raises(CrossRecordError, match="closes over an array of shape"):
+        refuse(lambda w, r, k: w @ r + jnp.sum(constant))
+
+
+@pytest.mark.parametrize("shape", [(199, 2), (201, 5), (4, 199)])
+def test_all_but_one_of_many_records_are_found_out_whatever_the_row(shape):
+    constant = jnp.ones(shape)
+    with pytest.raises(CrossRecordError, match="closes over an array of shape"):
+        require_isolated(
+            lambda w, r, k: w @ r + jnp.sum(constant),
+            PARAMS,
+            TABLE[0],
+            seeded_key(0),
+            num_records=200,
+        )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda w: w @ TABLE[0],
+        lambda w: jnp.sum(TABLE[:, 0]) + w,
+        jax.grad(lambda w: jnp.sum(TABLE @ w)),
+        lambda w: jax.lax.fori_loop(0, 2, lambda i, c: c + jnp.sum(TABLE.T), w),
+        lambda w: w + jnp.sum(jnp.asarray(LABELS)),
+        lambda w: w + jnp.sum(np.asarray(LABELS)),
+    ],
+)
+def test_a_step_that_closes_over_the_table_is_refused(function):
+    with pytest.raises(CrossRecordError, match="closes over an array"):
+        require_no_table(function, PARAMS, records=(TABLE, LABELS))
+
+
+@pytest.mark.parametrize("constant", [jnp.ones(7), jnp.ones((5, 3)), jnp.ones((6, 4)), np.ones(8)])
+def test_a_step_may_close_over_tables_of_its_own(constant):
+    require_no_table(lambda w: w[0] + jnp.sum(constant), PARAMS, records=(TABLE, LABELS))
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ import os
 from typing import NamedTuple
 
 import jax
+from dp_accounting import DpEvent
 
 from tacit import _artefact
 from tacit.inference.plan import Plan
 from tacit.models import Model
+from tacit.privacy.events import event_from_json, event_to_json
 from tacit.rng import seeded_key
 from tacit.typing import Record, Tree
 
@@ -17,19 +19,25 @@ __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 class Checkpoint(NamedTuple):
     """A run after ``step`` steps. A resumed run draws a fresh key, so no noise is ever reused.
 
-    Two runs resumed from one checkpoint are two sets of releases; a ledger counts both.
+    What led to it goes with it, so that the statement of a resumed run counts all that was
+    executed, whatever plan it is resumed under. Two runs resumed from one checkpoint are two sets
+    of releases; a ledger counts both.
 
     Attributes:
       step: how many steps of every chain were made (and are paid for).
       states: the chains' states; leaves have a leading chain axis.
       kept: states retained so far, ``(num_chains, num_kept, ...)``; None before the first.
       info: mean `Info` of the steps just before each of them.
+      cost: all that was executed to come here, with what the plan had spent before.
+      is_secure: whether all of its noise came from secret keys.
     """
 
     step: int
     states: Tree
     kept: Tree
     info: Tree
+    cost: DpEvent
+    is_secure: bool
 
 
 def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -> None:
@@ -42,7 +50,12 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -
         directory,
         "checkpoint",
         arrays,
-        {"step": checkpoint.step, "has_kept": checkpoint.kept is not None},
+        {
+            "step": checkpoint.step,
+            "has_kept": checkpoint.kept is not None,
+            "cost": event_to_json(checkpoint.cost),
+            "is_secure": checkpoint.is_secure,
+        },
     )
 
 
@@ -55,8 +68,26 @@ def load_checkpoint(
     key = seeded_key(0)
     state = jax.eval_shape(kernel.init, key)
     _, info = jax.eval_shape(kernel.step, key, state, records)
-    template: dict[str, Tree] = {"states": state, "kept": None, "info": None}
+    states = _artefact.unflatten(
+        arrays, state, prefix="checkpoint['states']", leading=(plan.num_chains,)
+    )
+    kept = None
     if document["has_kept"]:
-        template |= {"kept": jax.eval_shape(kernel.retain, state), "info": info}
-    tree = _artefact.unflatten(arrays, template, prefix="checkpoint")
-    return Checkpoint(document["step"], tree["states"], tree["kept"], tree["info"])
+        retained = {"kept": jax.eval_shape(kernel.retain, state), "info": info}
+        kept, info = (
+            _artefact.unflatten(
+                arrays,
+                template,
+                prefix=f"checkpoint['{name}']",
+                leading=(plan.num_chains, None),
+            )
+            for name, template in retained.items()
+        )
+    return Checkpoint(
+        step=document["step"],
+        states=states,
+        kept=kept,
+        info=None if kept is None else info,
+        cost=event_from_json(document["cost"]),
+        is_secure=document["is_secure"],
+    )

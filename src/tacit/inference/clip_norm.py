@@ -16,6 +16,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.clipping import squared_norms
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
+from tacit.privacy.statement import tail_of
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
@@ -23,10 +24,19 @@ __all__ = ["ClipNormChoice", "data_free_clip_norm", "private_clip_norm", "synthe
 
 
 class ClipNormChoice(NamedTuple):
-    """A clip norm and what choosing it cost; the cost goes into ``Plan(spent=...)``."""
+    """A clip norm and what choosing it cost, both of which a plan has to know.
+
+    ``Plan(spent=choice.cost, spent_is_secure=choice.is_secure)`` counts it.
+
+    Attributes:
+      clip_norm: the norm.
+      cost: what was released to choose it.
+      is_secure: whether the noise came from a secret key.
+    """
 
     clip_norm: float
     cost: DpEvent
+    is_secure: bool
 
 
 def synthetic_records(model: Model, inputs: Input, *, seed: int = 0) -> Record:
@@ -99,8 +109,8 @@ def private_clip_norm(
 
     Guarantee:
       One full-batch Gaussian release of sensitivity one; its cost is returned and must be
-      counted: ``Plan(spent=choice.cost)``. Raises `BudgetExceededError` before reading a record
-      when the budget does not allow it.
+      counted: ``Plan(spent=choice.cost, spent_is_secure=choice.is_secure)``. Raises
+      `BudgetExceededError` before reading a record when the budget does not allow it.
 
     Args:
       model: what will be fitted.
@@ -125,20 +135,28 @@ def private_clip_norm(
         noise_multiplier=noise_multiplier,
         chunk_size=256,
     )
-    budget.require(release.cost)
+    budget.require(release.cost, tail=tail_of(release.cost, num_values=num_bins))
     edges = np.geomspace(lowest, highest, num_bins)
     init_key, release_key = jax.random.split(fresh_key() if seed is None else seeded_key(seed))
-    norm = _gradient_norm(model, model.init(init_key))
 
-    def bin_of(record: Record, key: Key) -> Array:
-        position = jnp.searchsorted(jnp.asarray(edges, jnp.float32), norm(record, key))
-        return jax.nn.one_hot(jnp.minimum(position, num_bins - 1), num_bins)
+    # Start and edges are arguments, so that no width of theirs is taken for the table's length.
+    @jax.jit
+    def histogram(key: Key, params: Params, edges: Array, data: Record) -> Array:
+        norm = _gradient_norm(model, params)
 
-    counts = np.asarray(jax.jit(lambda key, data: release(key, bin_of, data))(release_key, records))
+        def bin_of(record: Record, key: Key) -> Array:
+            position = jnp.searchsorted(edges, norm(record, key))
+            return jax.nn.one_hot(jnp.minimum(position, num_bins - 1), num_bins)
+
+        total: Array = release(key, bin_of, data)
+        return total
+
+    start = model.init(init_key)
+    counts = np.asarray(histogram(release_key, start, jnp.asarray(edges, jnp.float32), records))
     # Post-processing: a running maximum makes the noisy distribution function monotone.
     cumulative = np.maximum.accumulate(np.cumsum(counts))
     at = min(int(np.searchsorted(cumulative, quantile * num_records)), num_bins - 1)
-    return ClipNormChoice(float(edges[at]), release.cost)
+    return ClipNormChoice(float(edges[at]), release.cost, is_secure=seed is None)
 
 
 def _gradient_norm(model: Model, params: Params) -> Callable[[Record, Key], Scalar]:

@@ -1,18 +1,21 @@
 """Running a plan: charge, dispatch a chunk of steps, repeat; refuse before touching a record."""
 
 import bisect
+import datetime
 import functools
 import math
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from dp_accounting import DpEvent
 from jax import lax
 
 from tacit import _check, _tree
-from tacit.errors import InvalidArgumentError
+from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference.base import Kernel
 from tacit.inference.checkpoint import Checkpoint
 from tacit.inference.plan import Plan, calibrate_steps
@@ -20,7 +23,9 @@ from tacit.inference.progress import OnProgress
 from tacit.models import Model
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget, Ledger
-from tacit.privacy.statement import Statement, make_statement
+from tacit.privacy.clipping.isolation import require_no_table
+from tacit.privacy.events import composed, count_releases
+from tacit.privacy.statement import Statement, make_statement, tail_of
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Key, Record, Tree
 
@@ -69,7 +74,9 @@ def fit(
       The result depends on the records only through the releases that the statement counts.
       When the plan would exceed the budget this raises `BudgetExceededError` before any record is
       read. Noise, batches and masks come from a fresh 256-bit key of the operating system,
-      drawn for this call, never stored and never given out, so it cannot be used twice.
+      drawn for this call, never stored and never given out, so it cannot be used twice. A model or
+      method that closes over the table raises `CrossRecordError`; one that closes over a statistic
+      of it, such as a mean, cannot be found out.
 
     Args:
       plan: what to run; ``num_steps=None`` runs until the budget is spent.
@@ -78,27 +85,50 @@ def fit(
       budget: what may be spent; `Budget.non_private()` says that nothing is promised.
       seed: for tests and examples only: replaces the fresh key by a known one and marks the
         statement INSECURE.
-      ledger: is charged for each chunk of steps before it is dispatched.
+      ledger: is charged for each chunk of steps before it is dispatched. When it refuses one, the
+        run ends with its error; ``on_chunk`` has the checkpoint of what was made and paid for.
       progress: is told steps and epsilon after each chunk.
-      resume: goes on from there instead of from the start.
+      resume: goes on from there instead of from the start. What was executed before is counted in
+        the budget and the statement, as it was executed, not as this plan would have.
       on_chunk: receives a checkpoint after each chunk.
       chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
     """
     _require_fitting_records(plan, records)
+    kernel = plan.method.build(model)
+    shape = jax.eval_shape(kernel.init, seeded_key(0))
+    if resume is not None:
+        _require_fitting_checkpoint(plan, shape, resume)
+    start, history = (0, plan.spent) if resume is None else (resume.step, resume.cost)
     if plan.num_steps is None:
-        plan = calibrate_steps(plan, budget)
-    budget.require(plan.cost)
-    budget.warn_if_delta_is_large(plan.method.num_records)
-    start = 0 if resume is None else resume.step
+        num_steps = calibrate_steps(replace(plan, spent=history), budget, start=start).num_steps
+        plan = replace(plan, num_steps=num_steps)
     num_steps = plan.kept_steps[-1]
     if start >= num_steps:
         raise InvalidArgumentError(
             f"resume is at step {start}, but the plan ends at step {num_steps}. Nothing is left."
         )
-    chunk_steps = chunk_steps or math.ceil(num_steps / _NUM_CHUNKS)
+    if chunk_steps is None:
+        chunk_steps = math.ceil(num_steps / _NUM_CHUNKS)
     _check.positive_integer(chunk_steps=chunk_steps)
 
-    kernel = plan.method.build(model)
+    def cost_until(step: int) -> DpEvent:
+        return composed(history, plan.cost_between(start, step))
+
+    tail = tail_of(cost_until(num_steps), num_values=_tree.size(shape))
+    budget.require(cost_until(num_steps), tail=tail)
+    _warn_if_weak(plan, budget)
+    is_secure = seed is None and (plan.spent_is_secure if resume is None else resume.is_secure)
+    # All that could fail is made now: nothing may go wrong once records were read and paid for.
+    statement = make_statement(
+        cost=cost_until(num_steps),
+        budget=budget,
+        unit=_unit(records),
+        num_units=plan.method.num_records,
+        num_values=_tree.size(shape),
+        is_secure=is_secure,
+    )
+    _require_no_table(kernel, shape, records)
+
     init_key, run_key = jax.random.split(fresh_key() if seed is None else seeded_key(seed))
     chain_keys = jax.random.split(run_key, plan.num_chains)
     states = (
@@ -109,7 +139,10 @@ def fit(
     kept = [] if resume is None or resume.kept is None else [(resume.kept, resume.info)]
     advance = jax.jit(functools.partial(_advance, kernel))
     chunks = _chunks(start, num_steps, chunk_steps, plan.kept_steps)
-    spent_at = _epsilon_curve(plan, budget, [chunk[-1] for chunk in chunks]) if progress else None
+    spent_at = None
+    if progress is not None:
+        stops = [chunk[-1] for chunk in chunks]
+        spent_at = _epsilon_curve(lambda step: budget.spent(cost_until(step), tail=tail), stops)
 
     kept_steps = set(plan.kept_steps)
     before = start
@@ -123,18 +156,13 @@ def fit(
             kept.append(jax.tree.map(lambda leaf, at=wanted: leaf[:, jnp.array(at)], emitted))
         before = stop
         if on_chunk is not None:
-            on_chunk(_checkpoint(stop, states, kept))
+            on_chunk(_checkpoint(stop, states, kept, cost_until(stop), is_secure))
         if progress is not None and spent_at is not None:
             progress(step=stop, num_steps=num_steps, epsilon=spent_at(stop))
 
-    checkpoint = _checkpoint(num_steps, states, kept)
-    statement = make_statement(
-        cost=plan.cost_until(num_steps),
-        budget=budget,
-        unit=_unit(records),
-        num_units=plan.method.num_records,
-        num_values=_tree.size(states) // plan.num_chains,
-        is_secure=seed is None,
+    checkpoint = _checkpoint(num_steps, states, kept, cost_until(num_steps), is_secure)
+    statement = replace(
+        statement, date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     )
     posterior = Posterior(
         model=model,
@@ -196,22 +224,47 @@ def _chunks(
     return [chunk + [chunk[-1]] * (length - len(chunk)) for chunk in chunks]
 
 
-def _epsilon_curve(plan: Plan, budget: Budget, stops: list[int]) -> Callable[[int], float]:
+def _epsilon_curve(spent: Callable[[int], float], stops: list[int]) -> Callable[[int], float]:
     """Returns epsilon after a number of steps, from a few values computed once, rounded up."""
     every = math.ceil(len(stops) / _NUM_CURVE_POINTS)
     points = sorted({*stops[::-every]})
-    values = [
-        budget.accountant.epsilon(plan.cost_until(point), delta=budget.delta) for point in points
-    ]
+    values = [spent(point) for point in points]
     return lambda step: values[bisect.bisect_left(points, step)]
 
 
-def _checkpoint(step: int, states: Tree, kept: list[Any]) -> Checkpoint:
-    if not kept:
-        return Checkpoint(step, states, None, None)
-    return Checkpoint(
-        step, states, *jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *kept)
-    )
+def _checkpoint(
+    step: int, states: Tree, kept: list[Any], cost: DpEvent, is_secure: bool
+) -> Checkpoint:
+    retained, info = None, None
+    if kept:
+        retained, info = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *kept)
+    return Checkpoint(step, states, retained, info, cost, is_secure)
+
+
+def _warn_if_weak(plan: Plan, budget: Budget) -> None:
+    budget.warn_if_delta_is_large(plan.method.num_records)
+    if math.isfinite(budget.epsilon) and not budget.accountant.is_bound:
+        warnings.warn(
+            f"the accountant {budget.accountant.name} gives no upper bound, so the statement is NOT"
+            " A GUARANTEE. Use PLD or RDP for results that leave the house.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+
+
+def _require_fitting_checkpoint(plan: Plan, shape: Tree, resume: Checkpoint) -> None:
+    wanted = jax.tree.map(lambda leaf: (plan.num_chains, *leaf.shape), shape)
+    found = jax.tree.map(jnp.shape, resume.states)
+    if found != wanted:
+        raise InvalidArgumentError(
+            f"resume does not fit the plan and model: its states have shapes {found}, where"
+            f" {wanted} is wanted. Resume with the plan and model of the run that made it."
+        )
+    if not count_releases(plan.spent) <= count_releases(resume.cost):
+        raise InvalidArgumentError(
+            "plan.spent must be part of what resume was made with, which is all that is counted;"
+            f" got {plan.spent!r}. Resume with the plan of the run that made it."
+        )
 
 
 def _require_fitting_records(plan: Plan, records: Record) -> None:
@@ -226,6 +279,12 @@ def _require_fitting_records(plan: Plan, records: Record) -> None:
             f"records has {found} rows, but the method's sampling was configured for"
             f" num_records={plan.method.num_records}. The sampling rate would be wrong."
         )
+
+
+def _require_no_table(kernel: Kernel, shape: Tree, records: Record) -> None:
+    key = seeded_key(0)
+    require_no_table(kernel.init, key, records=records)
+    require_no_table(kernel.step, key, shape, records, records=records)
 
 
 def _unit(records: Record) -> str:

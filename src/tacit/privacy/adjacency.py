@@ -12,7 +12,7 @@ class Adjacency(enum.Enum):
       >>> print(Adjacency.ZERO_OUT)
       zero-out
       >>> Adjacency("add-remove").sentence
-      'one record may be present or absent; the number of records is protected'
+      'one record may be present or absent, at a public sampling rate'
     """
 
     ZERO_OUT = "zero-out"
@@ -32,9 +32,8 @@ _SENTENCES = {
     Adjacency.ZERO_OUT: (
         "one record may count or contribute nothing; the number of records is public"
     ),
-    Adjacency.ADD_REMOVE: (
-        "one record may be present or absent; the number of records is protected"
-    ),
+    # The engine divides by a public rate, for which it takes the number of records as known.
+    Adjacency.ADD_REMOVE: "one record may be present or absent, at a public sampling rate",
     Adjacency.REPLACE_ONE: (
         "one record may be replaced by any other; the number of records is public"
     ),

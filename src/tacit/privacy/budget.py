@@ -9,7 +9,7 @@ from dp_accounting import ComposedDpEvent, DpEvent
 
 from tacit import _check
 from tacit.errors import BudgetExceededError, PrivacyWarning
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant, round_up
+from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, RDP, Accountant, round_up
 
 __all__ = ["Budget", "InMemoryLedger", "Ledger"]
 
@@ -47,19 +47,35 @@ class Budget:
         """The budget of a run that promises nothing, for debugging and for public data."""
         return cls(epsilon=math.inf, delta=0.5)
 
-    def spent(self, cost: DpEvent) -> float:
-        """The epsilon of a cost at this budget's delta."""
-        return self.accountant.epsilon(cost, delta=self.delta)
+    def spent(self, cost: DpEvent, *, tail: float = 0.0) -> float:
+        """The epsilon of a cost at this budget's delta.
 
-    def allows(self, cost: DpEvent) -> bool:
+        Args:
+          cost: what is made.
+          tail: how much of delta the noise's cut tail takes; epsilon is that of the rest.
+        """
+        if tail >= self.delta:
+            return math.inf
+        return self.accountant.epsilon(cost, delta=self.delta - tail)
+
+    def allows(self, cost: DpEvent, *, tail: float = 0.0) -> bool:
         """Whether a cost is within the budget."""
-        return math.isinf(self.epsilon) or self.spent(cost) <= self.epsilon
+        return math.isinf(self.epsilon) or self.spent(cost, tail=tail) <= self.epsilon
 
-    def require(self, cost: DpEvent) -> None:
+    def require(self, cost: DpEvent, *, tail: float = 0.0) -> None:
         """Raises ``BudgetExceededError`` unless the cost is within the budget."""
-        if not self.allows(cost):
+        if math.isinf(self.epsilon):
+            return
+        if tail >= self.delta:
             raise BudgetExceededError(
-                f"this would cost epsilon {round_up(self.spent(cost))} at delta {self.delta:g} "
+                f"the noise multiplier is too small for a finite guarantee at delta {self.delta:g}:"
+                f" the noise has a largest magnitude, and that alone may add {tail:.1g} to delta."
+                " Use more noise or a larger delta."
+            )
+        if not self.allows(cost, tail=tail):
+            spent = round_up(self.spent(cost, tail=tail))
+            raise BudgetExceededError(
+                f"this would cost epsilon {spent} at delta {self.delta:g} "
                 f"({self.accountant.name}, adjacency {self.accountant.adjacency}), but the budget "
                 f"is {self.epsilon:g}. Use more noise, fewer steps or smaller batches, or a larger "
                 "budget."
@@ -90,11 +106,12 @@ class InMemoryLedger:
 
     Guarantee:
       With a budget, the costs recorded are together always within it. Costs that were chosen
-      after seeing earlier results need an accountant that permits that: RDP or GDP, not PLD.
+      after seeing earlier results need an accountant that permits that, RDP or GDP; any other
+      warns with `PrivacyWarning`.
 
     Example:
       >>> import dp_accounting as dpa
-      >>> ledger = InMemoryLedger(budget=Budget(epsilon=1.0, delta=1e-5))
+      >>> ledger = InMemoryLedger(budget=Budget(epsilon=1.0, delta=1e-5, accountant=GDP()))
       >>> ledger.charge(dpa.GaussianDpEvent(5.0))
       >>> ledger.charge(dpa.GaussianDpEvent(5.0))
       Traceback (most recent call last):
@@ -105,6 +122,16 @@ class InMemoryLedger:
 
     budget: Budget | None = None
     costs: list[DpEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and not isinstance(self.budget.accountant, RDP | GDP):
+            warnings.warn(
+                f"the ledger's accountant is {self.budget.accountant.name}, whose bound holds for"
+                " costs that were all fixed beforehand. Use RDP or GDP where a run is chosen after"
+                " seeing the result of another.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
 
     def charge(self, cost: DpEvent) -> None:
         """Records a cost, or raises ``BudgetExceededError`` and records nothing."""

@@ -4,7 +4,10 @@ A cost is written to JSON by name and fields, so that a statement can be checked
 run again, from the file alone.
 """
 
+import math
 from collections import Counter
+from collections.abc import Iterator
+from numbers import Integral, Real
 from typing import Any
 
 import attrs
@@ -13,7 +16,14 @@ from dp_accounting import DpEvent
 
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["composed", "count_releases", "event_from_json", "event_to_json", "repeated"]
+__all__ = [
+    "composed",
+    "count_releases",
+    "event_from_json",
+    "event_to_json",
+    "noise_multipliers",
+    "repeated",
+]
 
 _KNOWN = {
     event.__name__: event
@@ -62,16 +72,46 @@ def count_releases(event: DpEvent) -> Counter[DpEvent]:
         case dp_accounting.ComposedDpEvent():
             return sum(map(count_releases, event.events), Counter[DpEvent]())
         case _:
-            return Counter([event])
+            return Counter([_hashable(event)])
+
+
+def noise_multipliers(event: DpEvent, count: int = 1) -> Iterator[tuple[float, int]]:
+    """Yields the noise multiplier of every Gaussian in a cost, and how often it is made.
+
+    Sampled events are entered too, so this sees each noisy sum and not what it costs.
+
+    Example:
+      >>> twice = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(5.0), 2)
+      >>> list(noise_multipliers(dp_accounting.PoissonSampledDpEvent(0.1, twice)))
+      [(5.0, 2)]
+    """
+    match event:
+        case dp_accounting.NoOpDpEvent():
+            return
+        case dp_accounting.NonPrivateDpEvent():
+            yield 0.0, count
+        case dp_accounting.SelfComposedDpEvent():
+            yield from noise_multipliers(event.event, count * int(event.count))
+        case dp_accounting.ComposedDpEvent():
+            for part in event.events:
+                yield from noise_multipliers(part, count)
+        case (
+            dp_accounting.PoissonSampledDpEvent() | dp_accounting.SampledWithoutReplacementDpEvent()
+        ):
+            yield from noise_multipliers(event.event, count)
+        case dp_accounting.GaussianDpEvent() | dp_accounting.TruncatedSubsampledGaussianDpEvent():
+            yield float(event.noise_multiplier), count
+        case _:
+            raise _unknown(event)
 
 
 def event_to_json(event: DpEvent) -> dict[str, Any]:
     """Returns a JSON-able description of a cost."""
     name = type(event).__name__
     if name not in _KNOWN:
-        raise InvalidArgumentError(f"event must be one that tacit can account; got {event!r}.")
+        raise _unknown(event)
     fields = {field.name: getattr(event, field.name) for field in attrs.fields(type(event))}
-    return {"event": name} | {key: _value_to_json(value) for key, value in fields.items()}
+    return {"kind": name} | {key: _value_to_json(value) for key, value in fields.items()}
 
 
 def event_from_json(document: dict[str, Any]) -> DpEvent:
@@ -82,10 +122,10 @@ def event_from_json(document: dict[str, Any]) -> DpEvent:
       GaussianDpEvent(noise_multiplier=2.0)
     """
     fields = dict(document)
-    name = fields.pop("event", None)
+    name = fields.pop("kind", None)
     if name not in _KNOWN:
         known = ", ".join(_KNOWN)
-        raise InvalidArgumentError(f"event must be one of {known}; got {name!r}.")
+        raise InvalidArgumentError(f"kind must be one of {known}; got {name!r}.")
     return _KNOWN[name](**{key: _value_from_json(value) for key, value in fields.items()})
 
 
@@ -94,6 +134,11 @@ def _value_to_json(value: Any) -> Any:
         return event_to_json(value)
     if isinstance(value, list | tuple):
         return [_value_to_json(item) for item in value]
+    # JSON knows neither the numbers of NumPy nor infinity.
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return "infinity" if math.isinf(value) else float(value)
     return value
 
 
@@ -102,4 +147,16 @@ def _value_from_json(value: Any) -> Any:
         return event_from_json(value)
     if isinstance(value, list):
         return [_value_from_json(item) for item in value]
-    return value
+    return math.inf if value == "infinity" else value
+
+
+def _hashable(event: DpEvent) -> DpEvent:
+    """A sampled event with its parts in tuples; dp_accounting keeps them in lists."""
+    if isinstance(event, dp_accounting.ComposedDpEvent):
+        return attrs.evolve(event, events=tuple(map(_hashable, event.events)))
+    inner = getattr(event, "event", None)
+    return event if inner is None else attrs.evolve(event, event=_hashable(inner))
+
+
+def _unknown(event: DpEvent) -> InvalidArgumentError:
+    return InvalidArgumentError(f"event must be one that tacit can account; got {event!r}.")

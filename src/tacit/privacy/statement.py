@@ -6,15 +6,14 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import dp_accounting
 from dp_accounting import DpEvent
 
 from tacit.privacy.accounting import Accountant, round_up
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import count_releases, event_to_json
+from tacit.privacy.events import event_to_json, noise_multipliers
 from tacit.privacy.noise import MAX_MAGNITUDE, tail_delta
 
-__all__ = ["Statement", "make_statement"]
+__all__ = ["Statement", "make_statement", "tail_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +21,11 @@ class Statement:
     """What is promised about a run, and what it rests on.
 
     Attributes:
-      epsilon: of everything executed, at `delta`, rounded up; infinite when nothing is promised.
-      epsilon_text: the same for people, with INSECURE where the noise was not secret.
-      delta: the failure probability.
+      epsilon: of everything executed, at `delta`, rounded up; infinite when nothing is promised,
+        as under an infinite budget, whatever the noise was.
+      epsilon_text: the same for people, with INSECURE where the noise was not secret and "about"
+        where the accountant is no bound.
+      delta: the failure probability, with what the noise's cut tail takes of it.
       adjacency: which two data sets the promise compares.
       accountant: who computed epsilon, and whether it is a bound.
       unit: what one unit of privacy is.
@@ -35,6 +36,7 @@ class Statement:
       randomness: where noise, batches and masks came from.
       noise: what the noise is and what its cut tail adds to delta.
       is_secure: whether the randomness is secret; a seed is not.
+      is_bound: whether epsilon is an upper bound or an approximation.
       date: when the run ended, in coordinated universal time.
     """
 
@@ -51,6 +53,7 @@ class Statement:
     randomness: str
     noise: str
     is_secure: bool
+    is_bound: bool
     date: str
 
     def to_json(self) -> dict[str, Any]:
@@ -65,6 +68,8 @@ class Statement:
             promise = "NOT PRIVATE: epsilon is infinity; publish nothing of this run."
         else:
             promise = f"({self.epsilon_text}, {self.delta:g})-differentially private"
+            if not self.is_bound:
+                promise = f"approximately {promise}: NOT A GUARANTEE"
         return "\n".join(
             [
                 promise,
@@ -100,44 +105,58 @@ def make_statement(
       is_secure: whether the noise came from a secret key.
 
     Guarantee:
-      ``epsilon`` is computed from ``cost``, not copied from the budget, and rounded up.
+      ``epsilon`` is computed from ``cost``, not copied from the budget, at the delta that the
+      noise's cut tail leaves, and rounded up. An infinite budget promises nothing.
     """
     accountant: Accountant = budget.accountant
-    epsilon = accountant.epsilon(cost, delta=budget.delta)
-    text = round_up(epsilon)
+    tail = tail_of(cost, num_values=num_values)
+    epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(cost, tail=tail)
+    rounded = text = round_up(epsilon)
+    if math.isfinite(epsilon):
+        text = rounded if accountant.is_bound else f"about {rounded}"
+        text = text if is_secure else f"{text} INSECURE"
     return Statement(
-        epsilon=epsilon if math.isinf(epsilon) else float(text),
-        epsilon_text=text if is_secure or math.isinf(epsilon) else f"{text} INSECURE",
+        epsilon=float(rounded),
+        epsilon_text=text,
         delta=budget.delta,
         adjacency=f"{accountant.adjacency}: {accountant.adjacency.sentence}",
         accountant=accountant.describe(),
         unit=unit,
         num_units=num_units,
         not_protected="the number of units, the schema, the list of classes, the plan",
-        releases=sum(count_releases(cost).values()),
+        releases=sum(count for _, count in noise_multipliers(cost)),
         cost=json.loads(json.dumps(event_to_json(cost))),
         randomness=(
             "ChaCha20, 256-bit key from the operating system"
             if is_secure
             else "ChaCha20 from a known seed: INSECURE, anyone who has it can take the noise off"
         ),
-        noise=_noise(cost, num_values),
+        noise=_noise(cost, tail),
         is_secure=is_secure,
+        is_bound=accountant.is_bound,
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
 
 
-def _noise(cost: DpEvent, num_values: int) -> str:
-    releases = count_releases(cost)
-    multipliers = [
-        getattr(event, "noise_multiplier", None) or getattr(event, "event", event).noise_multiplier
-        for event in releases
-        if not isinstance(event, dp_accounting.NonPrivateDpEvent)
-    ]
-    if not multipliers:
+def tail_of(cost: DpEvent, *, num_values: int) -> float:
+    """Returns how much of delta the noise's cut tail takes, over all releases of a cost.
+
+    Releases without noise have no tail; they are not private at all.
+    """
+    return min(
+        1.0,
+        sum(
+            tail_delta(num_values, count, multiplier)
+            for multiplier, count in noise_multipliers(cost)
+            if multiplier > 0 and count > 0
+        ),
+    )
+
+
+def _noise(cost: DpEvent, tail: float) -> str:
+    if not any(multiplier > 0 for multiplier, _ in noise_multipliers(cost)):
         return "none"
-    tail = tail_delta(num_values, sum(releases.values()), min(multipliers))
     return (
         f"Gaussian, float32, cut at {MAX_MAGNITUDE:.2f} standard deviations; the cut adds at most"
-        f" {tail:.1g} to delta"
+        f" {tail:.1g} (counted above) to delta"
     )

@@ -1,14 +1,22 @@
 """Isolation: a per-record loss must see one record and say nothing except its result."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 
+from tacit import _tree
 from tacit.errors import CrossRecordError
 from tacit.typing import Key, Params, RecordLoss, Tree
 
-__all__ = ["require_isolated"]
+__all__ = ["require_isolated", "require_no_table"]
+
+_SMALL_TABLE = 64
+"""Up to so many records, an axis that is one longer or shorter may well be a layer's width."""
 
 _CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug_print"})
 
@@ -21,8 +29,12 @@ def require_isolated(
     The engine maps a loss over records one at a time, so ordinary code cannot mix them. What
     remains is refused here, from the traced program, before any record is read: collective
     operations over a mapped axis (batch normalisation, batch statistics), callbacks and debug
-    prints (a record would leave without noise), and closing over an array with one row for each
-    record (the table itself, or statistics of it, would enter past the sampler).
+    prints (a record would leave without noise), and closing over an array with an axis as long as
+    the table (the table itself, its transpose, or a column would enter past the sampler) or, if the
+    rest of the array is like a row or the table is long, one longer or shorter (all but one). A
+    loss of floating parameters is differentiated too, because a custom gradient can do what the
+    loss itself does not. What cannot be detected: a statistic of the table, such as its mean,
+    or a part of it of another length.
 
     Args:
       loss: a function of parameters, one record and its key; its result may be any tree.
@@ -31,8 +43,53 @@ def require_isolated(
       key: a key, or its shape and dtype.
       num_records: how many records there are.
     """
+    row_sizes = {math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(record)}
+    for closed in _traced(loss, params, record, key):
+        for equation in closed.jaxpr.eqns:
+            _require_silent(equation)
+        for constant in _constants(closed):
+            shape = tuple(jnp.shape(constant))
+            has_rows = num_records > 1 and shape[:1] == (num_records,)
+            if has_rows or _is_table(shape, num_records, row_sizes):
+                raise CrossRecordError(
+                    f"the loss closes over an array of shape {shape}, like one row for each of the"
+                    f" {num_records} records. Pass such data as part of the records, so that it is"
+                    " sampled and clipped with them."
+                )
+
+
+def require_no_table(function: Callable[..., Any], *arguments: Tree, records: Tree) -> None:
+    """Raises `CrossRecordError` when a function closes over the table that it may only be given.
+
+    This is for what surrounds the engine: starts, priors, optimisers and whole steps, where the
+    releases are all that may be known of the records. It looks at the traced program and at shapes
+    and addresses, never at values. A closed-over array is refused if it is a leaf of ``records``,
+    or has the table's length, or one more or less as in `require_isolated`, along one axis of
+    several. What cannot be detected: a copy of a single column, and any statistic of the table.
+
+    Args:
+      function: what to trace.
+      *arguments: of the function, or their shapes and dtypes.
+      records: the table.
+    """
+    leaves = jax.tree.leaves(records)
+    num_records = _tree.num_records(records)
+    row_sizes = {math.prod(leaf.shape[1:]) for leaf in leaves}
+    for closed in _programs(jax.make_jaxpr(function)(*arguments)):
+        for constant in _constants(closed):
+            shape = tuple(jnp.shape(constant))
+            if _is_table(shape, num_records, row_sizes) or _is_one_of(constant, leaves):
+                raise CrossRecordError(
+                    f"the model or method closes over an array of shape {shape}, like the table of"
+                    f" {num_records} records. Priors, starts and optimisers may not know the"
+                    " records: only the log likelihood does, one at a time, as its argument."
+                )
+
+
+def _traced(loss: RecordLoss, params: Params, record: Tree, key: Key) -> Iterator[core.ClosedJaxpr]:
+    """Yields the programs in a loss and, where it has one, in its gradient."""
     try:
-        program = jax.make_jaxpr(loss)(params, record, key)
+        program, result = jax.make_jaxpr(loss, return_shape=True)(params, record, key)
     except NameError as error:
         if "axis name" not in str(error):
             raise
@@ -40,11 +97,15 @@ def require_isolated(
             f"the loss uses a mapped axis ({error}), so it wants to see other records, as batch"
             " normalisation does. Use GroupNorm or LayerNorm, which look at one record."
         ) from error
-    for closed in _programs(program):
-        for equation in closed.jaxpr.eqns:
-            _require_silent(equation)
-        for constant in closed.consts:
-            _require_small(constant, num_records)
+    yield from _programs(program)
+    leaves = jax.tree.leaves(params)
+    is_scalar = isinstance(result, jax.ShapeDtypeStruct) and result.shape == ()
+    if is_scalar and leaves and all(map(_is_floating, [*leaves, result])):
+        yield from _programs(jax.make_jaxpr(jax.grad(loss))(params, record, key))
+
+
+def _is_floating(array: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(array), jnp.floating)
 
 
 def _require_silent(equation: core.JaxprEqn) -> None:
@@ -62,16 +123,41 @@ def _require_silent(equation: core.JaxprEqn) -> None:
         )
 
 
-def _require_small(constant: object, num_records: int) -> None:
-    if isinstance(constant, jax.core.Tracer):  # parameters of an enclosing step, not data at rest
-        return
-    shape = tuple(getattr(constant, "shape", ()))
-    if num_records > 1 and shape and shape[0] == num_records:
-        raise CrossRecordError(
-            f"the loss closes over an array of shape {shape}, one row for each of the"
-            f" {num_records} records. Pass such data as part of the records, so that it is sampled"
-            " and clipped with them."
-        )
+def _constants(closed: core.ClosedJaxpr) -> Iterator[Any]:
+    """Yields the arrays at rest in a program; tracers are arguments of an enclosing one."""
+    literals = (
+        operand.val
+        for equation in closed.jaxpr.eqns
+        for operand in equation.invars
+        if isinstance(operand, core.Literal)
+    )
+    for constant in (*closed.consts, *literals):
+        if not isinstance(constant, jax.core.Tracer):
+            yield constant
+
+
+def _is_table(shape: tuple[int, ...], num_records: int, row_sizes: set[int]) -> bool:
+    """Whether an array of several axes has one that counts the records, or all but one of them."""
+    if num_records == 1:
+        return False
+    for length in shape:
+        rest = math.prod(shape) // max(length, 1)
+        near = abs(length - num_records) == 1 and (num_records > _SMALL_TABLE or rest in row_sizes)
+        if rest > 1 and (length == num_records or near):
+            return True
+    return False
+
+
+def _is_one_of(constant: Any, leaves: list[Any]) -> bool:
+    """Whether an array is, or shares its memory with, one of the leaves; values are not read."""
+    for leaf in leaves:
+        if constant is leaf:
+            return True
+        if jnp.shape(constant) != jnp.shape(leaf) or isinstance(leaf, jax.ShapeDtypeStruct):
+            continue
+        if np.shares_memory(np.asarray(constant), np.asarray(leaf)):
+            return True
+    return False
 
 
 def _programs(closed: core.ClosedJaxpr) -> Iterator[core.ClosedJaxpr]:
