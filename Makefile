@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test bench lint format clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.runtime
@@ -10,6 +10,10 @@ demo: .venv/.runtime
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Wants a quiet machine for about a quarter of an hour. For a trial: ARGS="--quick --only rnn".
+bench: .venv/.dev .venv-bench/.peers
+	$(BIN)/python -m benchmarks --peers .venv-bench/bin/python $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .
@@ -32,5 +36,14 @@ format: .venv/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# The peers never share an environment with tacit's own tools. torch comes first, so that Opacus finds
+# one; it wants an older mpmath than ours.
+.venv-bench/.peers: benchmarks/requirements.txt pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	grep -v '^mpmath' constraints.txt > .venv-bench/constraints.txt
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-bench/constraints.txt -r benchmarks/requirements.txt
+	@touch $@
+
 clean:
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-bench build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""What privacy costs in time and memory, measured against plain training and against peers."""

@@ -1,0 +1,112 @@
+"""Peers: other libraries' private steps, each in a process of the peers' own environment.
+
+A peer reads lines with a number of seconds from its input and answers each with the milliseconds of
+the steps that it ran, so that its repetitions are interleaved with ours. Waiting, it is idle.
+Before anything else it shows that it clips every record and adds noise, and says what it is.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import repeat
+
+__all__ = ["PEERS", "Peer", "runs", "serve", "started"]
+
+_ROOT = Path(__file__).parents[1]
+
+_JAX_PRIVACY, _OPACUS = "benchmarks.peer_jax_privacy", "benchmarks.peer_opacus"
+
+PEERS: Mapping[str, tuple[str, str]] = {
+    "jax_privacy": (_JAX_PRIVACY, "whole"),
+    "jax_privacy_microbatched": (_JAX_PRIVACY, "microbatched"),
+    "opacus_hooks": (_OPACUS, "hooks"),
+    "opacus_ghost": (_OPACUS, "ghost"),
+}
+"""The module of each peer, and which of its modes."""
+
+_MAX_SECONDS = 60
+"""A peer that takes longer for a step gives up: its speed is no longer of interest."""
+
+_OPACUS_WORKLOADS = ("mlp-784-1200-1200-10", "mlp-784-512-10", "cnn-mnist")
+
+
+def runs(peer: str, workload: str) -> bool:
+    """Whether a peer is measured on a workload: JAX Privacy on all, Opacus where it has them."""
+    return PEERS[peer][0] == _JAX_PRIVACY or workload in _OPACUS_WORKLOADS
+
+
+class Peer:
+    """A running peer."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
+        self._name, self._process = name, process
+        self.versions: dict[str, str] = {}
+
+    def wait_until_ready(self) -> None:
+        """Waits for the peer's checks to pass; one that fails has no versions and never runs."""
+        self.versions = self._answer() or {}
+
+    def visit(self, seconds: float) -> list[float]:
+        """Runs one private step, or as many as fill the seconds; returns their milliseconds.
+
+        A peer that has ended, for want of memory or of patience, returns none.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            print(seconds, file=self._process.stdin, flush=True)
+        return self._answer() or []
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            print(f"{self._name} ended with code {self._process.wait()}", file=sys.stderr)
+            return None
+        return json.loads(line)
+
+
+@contextlib.contextmanager
+def started(python: Path | None, workload: str, batch: int) -> Iterator[dict[str, Peer]]:
+    """Starts the peers that can run a workload; they end with the context.
+
+    Args:
+      python: the interpreter of the environment in which they are installed; None for no peers.
+      workload: the name of the workload.
+      batch: the number of records in every batch.
+    """
+    with contextlib.ExitStack() as stack:
+        running = {}
+        for name, (module, mode) in PEERS.items():
+            if python is not None and runs(name, workload):
+                process = subprocess.Popen(
+                    [python, "-W", "ignore", "-m", module, mode, workload, str(batch)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd=_ROOT,
+                )
+                stack.enter_context(process)
+                running[name] = Peer(name, process)
+        for peer in running.values():
+            peer.wait_until_ready()
+        yield running
+
+
+def serve(step: Callable[[], None], versions: Mapping[str, str]) -> None:
+    """Runs steps on demand until the input ends; to be called in the peer's process."""
+    visit = repeat(step)
+    # Libraries may print: only answers go where answers are read.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    print(json.dumps(versions), file=answers, flush=True)
+    for line in sys.stdin:
+        signal.alarm(_MAX_SECONDS)  # which ends the process
+        print(json.dumps(visit(float(line))), file=answers, flush=True)
+        signal.alarm(0)
