@@ -65,6 +65,13 @@ def noise_scale(monkeypatch):
     laws.check_noise_scale(engine(full), table("dense"))
 
 
+def on_a_grid(monkeypatch):
+    # Powers of two all the way: clip 1, multiplier 1, rate 1, so the grid is a sixteenth.
+    release = engine(full, clip_norm=1.0, noise_multiplier=1.0)
+    noisy = release(seeded_key(0), lambda row, key: jnp.full(50, 0.01), jnp.ones((12, 2)))
+    assert (noisy * 32 == jnp.round(noisy * 32)).all()
+
+
 def cost(name):
     def check(monkeypatch):
         laws.check_cost_equals_releases(
@@ -136,16 +143,23 @@ BUGS = {
     "noise forgotten": (
         GaussianSum,
         "_release",
-        "value + own",
-        "value",
+        "jax.tree.map(jnp.add, total, noise)",
+        "total",
         noise_scale,
     ),
     "noise not scaled by the clip": (
         GaussianSum,
-        "_release",
-        "noise_multiplier * self.clip_norm",
-        "noise_multiplier",
+        "_std",
+        "return self.noise_multiplier * self.clip_norm",
+        "return self.noise_multiplier",
         noise_scale,
+    ),
+    "last bits let out": (
+        GaussianSum,
+        "_release",
+        "rounded_to_grid(jax.tree.map(jnp.add, total, noise), std=std)",
+        "jax.tree.map(jnp.add, total, noise)",
+        on_a_grid,
     ),
     "one release too few counted": (
         SGD,
