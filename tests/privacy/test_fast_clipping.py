@@ -575,6 +575,13 @@ def test_a_wrong_rule_is_found_out_before_it_is_used(monkeypatch):
     _verdicts.clear()
 
 
+@pytest.mark.parametrize("generator_name", ["threefry2x32", "rbg"])
+def test_keys_of_other_generators_serve_as_well(generator_name):
+    keys = jax.random.split(jax.random.key(0, impl=generator_name), B)
+    found = find_recipe(dropout, MLP, jax.tree.map(lambda leaf: leaf[0], LABELLED), keys[0])
+    assert not isinstance(found, str)
+
+
 def test_explain_says_which_way_each_parameter_takes():
     def loss(w, x, key):
         return jnp.sum(jnp.tanh(x @ w["rho"])) + jnp.sum(jnp.sin(x @ (w["tied"] @ w["tied"])))

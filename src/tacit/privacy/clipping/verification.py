@@ -16,6 +16,7 @@ from jax.extend import core
 from tacit.privacy.clipping import reference
 from tacit.privacy.clipping.bounds import Flat, squared_norms
 from tacit.privacy.clipping.engine import Recipe, clipped_sum_by_norms, norms_by_rules
+from tacit.privacy.clipping.tracing import UnsupportedError
 from tacit.rng import seeded_key
 from tacit.typing import Array
 
@@ -23,6 +24,7 @@ __all__ = ["is_verified"]
 
 _NUM_RECORDS = 4
 _TOLERANCE = 1e-3
+_JAX_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 _verdicts: dict[str, bool] = {}
 
 
@@ -89,5 +91,8 @@ def _random(generator: np.random.Generator, aval: Any, *lead: int) -> Any:
 
 
 def _key_like(dtype: Any) -> Any:
-    key = seeded_key(0)
-    return key if key.dtype == dtype else jax.random.key(0, impl=jax.random.key_impl(dtype))
+    """Returns some key of a generator, ours or one of JAX's own."""
+    for key in (seeded_key(0), *(jax.random.key(0, impl=name) for name in _JAX_GENERATORS)):
+        if key.dtype == dtype:
+            return key
+    raise UnsupportedError(f"keys of type {dtype} are not known here")
