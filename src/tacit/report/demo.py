@@ -1,9 +1,9 @@
 """The demo: a private Bayesian network on census records, beside two others.
 
-Three fits of one network on UCI Adult: DP-SGLD, DP-SGD, and SGD without privacy. The official test
-part is taken as public. Settings were chosen on a held-out part of the training records, after trials
-of neighbouring settings had been scored on the test part, so its figures are not blind. Both parts
-are public; on records that are not, such a choice would have to be paid for.
+Three fits of one network on UCI Adult: DP-SGLD, DP-SGD, and SGD without privacy. The official
+test part is taken as public. Settings were chosen on a held-out part of the training records,
+after trials of neighbouring settings had been scored on the test part, so its figures are not
+blind. Both parts are public; on records that are not, such a choice would have to be paid for.
 """
 
 import json
