@@ -106,3 +106,18 @@ def test_synthetic_records_follow_the_models_own_predictions(likelihood):
 def test_useless_synthetic_records_are_refused():
     with pytest.raises(InvalidArgumentError, match="non-zero gradients"):
         data_free_clip_norm(linear(), known(np.zeros(5)))
+
+
+def test_the_private_quantile_is_charged_to_the_ledger_before_a_record_is_read():
+    class Full:
+        charged = ()
+
+        def charge(self, cost):
+            self.charged = (*self.charged, cost)
+            raise BudgetExceededError("the owner's budget is spent")
+
+    ledger = Full()
+    shapes = jax.eval_shape(lambda: known(np.ones(50)))  # touching a record would fail otherwise
+    with pytest.raises(BudgetExceededError, match="owner"):
+        private_clip_norm(linear(), shapes, budget=BUDGET, noise_multiplier=3.0, ledger=ledger)
+    assert ledger.charged == (FullBatch(num_records=50).cost(3.0),)

@@ -12,7 +12,7 @@ from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import objective_of
 from tacit.models import Model, Moments
-from tacit.privacy.budget import Budget
+from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.clipping import squared_norms
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
@@ -101,6 +101,7 @@ def private_clip_norm(
     highest: float = 1e3,
     num_bins: int = 60,
     seed: int | None = None,
+    ledger: Ledger | None = None,
 ) -> ClipNormChoice:
     """Returns a private quantile of the gradient norms at a random, data-independent start.
 
@@ -122,6 +123,7 @@ def private_clip_norm(
       highest: norms above are counted in the last bin; public.
       num_bins: how fine.
       seed: for tests only; replaces the fresh key, INSECURE.
+      ledger: is charged before any record is read; `fit` charges its own steps, not this.
     """
     _check.positive(lowest=lowest, highest=highest, noise_multiplier=noise_multiplier)
     _check.positive_integer(num_bins=num_bins)
@@ -136,6 +138,8 @@ def private_clip_norm(
         chunk_size=256,
     )
     budget.require(release.cost, tail=tail_of(release.cost, num_values=num_bins))
+    if ledger is not None:
+        ledger.charge(release.cost)
     edges = np.geomspace(lowest, highest, num_bins)
     init_key, release_key = jax.random.split(fresh_key() if seed is None else seeded_key(seed))
 
