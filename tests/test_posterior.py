@@ -23,11 +23,12 @@ from tacit.models import (
     bayesian,
     from_function,
 )
-from tacit.posterior import Points, Posterior, load_posterior, predict
+from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
 from tacit.rng import seeded_key
+from tacit.samplers import Points
 
 X = np.random.default_rng(0).normal(size=(23, 4)).astype(np.float32)
 

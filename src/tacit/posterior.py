@@ -6,11 +6,12 @@ release of its own.
 """
 
 import functools
+import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,42 +30,12 @@ from tacit.metrics.uncertainty import (
 )
 from tacit.models import Model, Moments, model_from_spec
 from tacit.rng import seeded_key
+from tacit.samplers import Sampler, sampler_from_spec, sampler_spec
 from tacit.typing import Array, Input, Key, Params, Tree
 
-__all__ = ["Points", "Posterior", "Predictions", "Sampler", "load_posterior", "predict"]
+__all__ = ["Posterior", "Predictions", "load_posterior", "predict"]
 
 Predictions: TypeAlias = ClassificationUncertainty[Array] | RegressionUncertainty[Array]
-
-
-class Sampler(Protocol):
-    """Turns one retained state into parameters. Plain configuration, saved by name."""
-
-    def __hash__(self) -> int: ...
-
-    def template(self, model: Model) -> Tree:
-        """The shapes of one retained state."""
-        ...
-
-    def draw(self, key: Key, kept: Tree) -> Params:
-        """Draws parameters from one retained state."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Points:
-    """Every retained state is a draw: the iterates of an optimiser or of a chain."""
-
-    def template(self, model: Model) -> Tree:
-        """The shapes of the model's parameters."""
-        return jax.eval_shape(model.init, seeded_key(0))
-
-    def draw(self, key: Key, kept: Tree) -> Params:
-        """Returns the state as it is."""
-        del key
-        return kept
-
-
-_SAMPLERS: dict[str, Sampler] = {"points": Points()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +76,9 @@ class Posterior:
         """Returns parameter trees stacked along a leading axis.
 
         Args:
-          num_draws: how many; by default one for each retained state. Fewer are taken evenly
-            along the chains; more go round again, with fresh keys.
+          num_draws: how many; by default one for each retained state, and as many from each as
+            the sampler wants at least (a Gaussian: 100 in all). Fewer than there are states are
+            taken evenly along the chains; more go round again, with fresh keys.
           seed: of the sampler; nothing private hangs on it.
         """
         indices = self._indices(num_draws)
@@ -118,10 +90,9 @@ class Posterior:
 
         Warns with `PrivacyWarning` when its statement promises nothing, or its noise was seeded.
         """
-        name = next((key for key, own in _SAMPLERS.items() if own == self.sampler), None)
         document = {
             "model": None if self.model.spec is None else dict(self.model.spec),
-            "sampler": name,
+            "sampler": sampler_spec(self.sampler),
             "statement": dict(self.statement),
         }
         arrays = _artefact.flatten(self.kept, prefix="kept")
@@ -141,7 +112,8 @@ class Posterior:
     def _indices(self, num_draws: int | None) -> Array:
         total = self.num_chains * self.num_kept
         if num_draws is None:
-            num_draws = total
+            # Every state counts alike, so each gives the same number of draws.
+            num_draws = total * math.ceil(self.sampler.min_draws / total)
         _check.positive_integer(num_draws=num_draws)
         if num_draws < total:
             # The last state is always among them.
@@ -168,7 +140,7 @@ def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = N
                 " saved. Pass the same model to load_posterior(..., model=...)."
             )
         model = model_from_spec(document["model"])
-    sampler = _SAMPLERS[document["sampler"]]
+    sampler = sampler_from_spec(document["sampler"])
     kept = _artefact.unflatten(arrays, sampler.template(model), prefix="kept", leading=(None, None))
     return Posterior(model=model, sampler=sampler, kept=kept, statement=document["statement"])
 
@@ -189,8 +161,8 @@ def predict(
     Args:
       posterior: what to predict with.
       x: inputs; every leaf has one row for each.
-      num_draws: by default one for each retained state; models with dropout want more (100), each
-        with fresh masks.
+      num_draws: by default one for each retained state, or 100 in all where the states are
+        Gaussians; models with dropout want more than one a state (100), each with fresh masks.
       seed: of masks and samplers; nothing private hangs on it.
       batch_size: how many inputs are looked at together.
     """

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from dp_accounting import DpEvent
 
 from tacit.models import Model
-from tacit.posterior import Sampler
 from tacit.privacy.mechanism import GaussianSum
+from tacit.samplers import Sampler
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["Kernel", "Method", "Objective", "add_regulariser", "objective_of", "potential_gradient"]

@@ -10,9 +10,9 @@ from dp_accounting import DpEvent
 from tacit import _tree
 from tacit.inference.base import Kernel, objective_of, potential_gradient
 from tacit.models import Model
-from tacit.posterior import Points
 from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
+from tacit.samplers import Points
 from tacit.typing import Key, Params, Record, Tree
 
 __all__ = ["SGD"]

@@ -22,12 +22,12 @@ from tacit.inference.base import (
 )
 from tacit.inference.schedules import Constant, Schedule
 from tacit.models import Model
-from tacit.posterior import Points
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.events import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.noise import gaussian_noise
 from tacit.privacy.sampling import Sampling
+from tacit.samplers import Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["SGLD"]

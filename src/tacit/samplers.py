@@ -1,0 +1,187 @@
+"""Samplers: what one retained state of a posterior is, and how parameters are drawn from it.
+
+A sampler is plain configuration. It is saved by its name and its fields, and loaded back from the
+list of samplers below; it sees no record, so drawing is post-processing and free.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.models import Model
+from tacit.models.spec import decode, encode
+from tacit.rng import seeded_key
+from tacit.typing import Array, Key, Params, Tree
+
+__all__ = [
+    "DiagonalGaussian",
+    "LowRankGaussian",
+    "Points",
+    "Sampler",
+    "sampler_from_spec",
+    "sampler_spec",
+]
+
+_NUM_GAUSSIAN_DRAWS = 100
+
+
+class Sampler(Protocol):
+    """Turns one retained state into parameters. Plain configuration, saved by name and fields."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def min_draws(self) -> int:
+        """How many draws a prediction takes at least, unless it is told a number."""
+        ...
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of one retained state."""
+        ...
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Draws parameters from one retained state."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """Every retained state is a draw: the iterates of an optimiser or of a chain."""
+
+    @property
+    def min_draws(self) -> int:
+        """One: a state has nothing more to say the second time."""
+        return 1
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of the model's parameters."""
+        return _shapes(model)
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Returns the state as it is."""
+        del key
+        return kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagonalGaussian:
+    """A retained state is ``{"mean", "std"}`` of independent normal parameters.
+
+    Example:
+      >>> kept = {"mean": jnp.zeros(2), "std": jnp.zeros(2)}
+      >>> DiagonalGaussian().draw(seeded_key(0), kept)
+      Array([0., 0.], dtype=float32)
+    """
+
+    @property
+    def min_draws(self) -> int:
+        """A hundred: one draw of a Gaussian is not a prediction of it."""
+        return _NUM_GAUSSIAN_DRAWS
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of the model's parameters, twice."""
+        shapes = _shapes(model)
+        return {"mean": shapes, "std": shapes}
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Returns ``mean + std * e`` with ``e`` standard normal."""
+        noise = _standard_normal(key, kept["mean"])
+        return jax.tree.map(
+            lambda mean, std, e: (mean + std * e).astype(mean.dtype),
+            kept["mean"],
+            kept["std"],
+            noise,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRankGaussian:
+    """A retained state is ``{"mean", "std", "factors"}``: covariance diagonal plus low rank.
+
+    The covariance is ``diag(std**2) + factors^T factors`` over all parameters together; every leaf
+    of ``factors`` has the rank as its first axis.
+
+    Example:
+      >>> kept = {"mean": jnp.ones(2), "std": jnp.zeros(2), "factors": jnp.ones((3, 2))}
+      >>> draw = LowRankGaussian(rank=3).draw(seeded_key(0), kept)
+      >>> bool(draw[0] == draw[1])
+      True
+    """
+
+    rank: int
+
+    def __post_init__(self) -> None:
+        _check.positive_integer(rank=self.rank)
+
+    @property
+    def min_draws(self) -> int:
+        """A hundred: one draw of a Gaussian is not a prediction of it."""
+        return _NUM_GAUSSIAN_DRAWS
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of the model's parameters, twice, and then ``rank`` times."""
+        shapes = _shapes(model)
+        stack = jax.vmap(lambda tree, _: tree, in_axes=(None, 0))
+        factors = jax.eval_shape(stack, shapes, jnp.arange(self.rank))
+        return {"mean": shapes, "std": shapes, "factors": factors}
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Returns ``mean + std * e + factors^T z`` with ``e`` and ``z`` standard normal."""
+        diagonal_key, factor_key = jax.random.split(key)
+        noise = _standard_normal(diagonal_key, kept["mean"])
+        # One z for all leaves: that is what correlates them.
+        z = jax.random.normal(factor_key, (self.rank,))
+
+        def leaf(mean: Array, std: Array, factors: Array, e: Array) -> Array:
+            return (mean + std * e + jnp.tensordot(z, factors, axes=1)).astype(mean.dtype)
+
+        return jax.tree.map(leaf, kept["mean"], kept["std"], kept["factors"], noise)
+
+
+_SAMPLERS: tuple[type, ...] = (Points, DiagonalGaussian, LowRankGaussian)
+
+
+def sampler_spec(sampler: Sampler) -> dict[str, Any]:
+    """Returns a sampler's name and fields as JSON-able values.
+
+    Raises:
+      InvalidArgumentError: if it is not one of this package, which nothing could load back.
+
+    Example:
+      >>> sampler_spec(LowRankGaussian(rank=3))
+      {'kind': 'LowRankGaussian', 'rank': 3}
+    """
+    if type(sampler) not in _SAMPLERS:
+        names = ", ".join(kind.__name__ for kind in _SAMPLERS)
+        raise InvalidArgumentError(
+            f"sampler must be one of {names} to be saved; got {sampler!r}. Save draws of it"
+            " instead, as a Posterior with the sampler Points()."
+        )
+    return dict(encode(sampler))
+
+
+def sampler_from_spec(spec: Any) -> Sampler:
+    """Returns the sampler that `sampler_spec` described.
+
+    Example:
+      >>> sampler_from_spec({"kind": "LowRankGaussian", "rank": 3})
+      LowRankGaussian(rank=3)
+    """
+    sampler: Sampler = decode(spec, _SAMPLERS)
+    return sampler
+
+
+def _shapes(model: Model) -> Tree:
+    return jax.eval_shape(model.init, seeded_key(0))
+
+
+def _standard_normal(key: Key, like: Tree) -> Tree:
+    return jax.tree.map(
+        lambda leaf_key, leaf: jax.random.normal(leaf_key, leaf.shape),
+        _tree.split_like(key, like),
+        like,
+    )
