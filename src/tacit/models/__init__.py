@@ -13,6 +13,7 @@ from tacit.models.base import Likelihood, Model, Moments, Network, Prediction, P
 from tacit.models.bayesian import bayesian, model_from_spec
 from tacit.models.cnn import CNN, AveragePool, Conv, MaxPool
 from tacit.models.embedding import EmbeddingBag
+from tacit.models.intervals import Box, interval_bounds, interval_bounds_over_weights
 from tacit.models.likelihoods import (
     Bernoulli,
     Categorical,
@@ -30,6 +31,7 @@ __all__ = [
     "Activation",
     "AveragePool",
     "Bernoulli",
+    "Box",
     "Categorical",
     "Conv",
     "EmbeddingBag",
@@ -55,6 +57,8 @@ __all__ = [
     "from_nnx",
     "ghitu_mnist_mlp",
     "ghitu_pneumonia_cnn",
+    "interval_bounds",
+    "interval_bounds_over_weights",
     "model_from_spec",
     "zhang_mnist_cnn",
     "zhang_mnist_mlp",

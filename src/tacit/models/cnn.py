@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import TypeAlias
 
 import jax
-import jax.numpy as jnp
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
@@ -15,6 +14,7 @@ from tacit.models import layers
 from tacit.models.activations import Activation
 from tacit.models.layers import Pair
 from tacit.models.mlp import MLP, check_dense
+from tacit.models.steps import Activate, Average, Convolve, Drop, Image, Maximum, Step, run
 from tacit.typing import Array, Input, Key, Params
 
 __all__ = ["CNN", "AveragePool", "Conv", "MaxPool", "Shape", "Stage"]
@@ -223,24 +223,21 @@ class CNN:
 
         The channel axis of a grey image may be left out.
         """
-        x = jnp.asarray(x).astype(params["dense_0"]["kernel"].dtype)
-        if x.ndim == 2 and self.input_shape[2] == 1:
-            x = x[..., None]
-        if x.shape != self.input_shape:
-            raise InvalidArgumentError(
-                f"an input must have input_shape={self.input_shape}; got {x.shape}. "
-                "Networks take one input without a batch axis: map over records with jax.vmap."
-            )
+        return run(self.steps, params, x, key)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What `apply` does, in order."""
+        steps: list[Step] = [Image(self.input_shape)]
         for name, stage, _ in self._walk():
             match stage:
                 case Conv():
-                    stride, padding = _pair(stage.stride), _pair(stage.padding)
-                    x = layers.conv(params[name], x, stride=stride, padding=padding)
-                    x = self.activation(x)
+                    steps.append(Convolve(name, _pair(stage.stride), _pair(stage.padding)))
+                    steps.append(Activate(self.activation))
                 case MaxPool():
-                    x = layers.max_pool(x, window=_pair(stage.window), stride=_pair(stage.stride))
+                    steps.append(Maximum(_pair(stage.window), _pair(stage.stride)))
                 case AveragePool():
-                    window, stride = _pair(stage.window), _pair(stage.stride)
-                    x = layers.average_pool(x, window=window, stride=stride)
-        x = layers.dropout(key, jnp.ravel(x), rate=self.dropout, place=0)
-        return self.head.apply(params, x, key)
+                    steps.append(Average(_pair(stage.window), _pair(stage.stride)))
+        flatten, *head = self.head.steps
+        drop = [Drop(self.dropout, place=0)] if self.dropout else []
+        return (*steps, flatten, *drop, *head)

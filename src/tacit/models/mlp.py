@@ -3,12 +3,12 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.models import layers
 from tacit.models.activations import Activation, check_activation
+from tacit.models.steps import Activate, Dense, Drop, Step, Vector, run
 from tacit.typing import Array, Input, Key, Params
 
 __all__ = ["MLP"]
@@ -31,7 +31,7 @@ class MLP:
     Example:
       >>> network = MLP(num_inputs=4, hidden=(8,), num_outputs=3)
       >>> params = network.init(jax.random.key(0))
-      >>> network.apply(params, jnp.ones(4), jax.random.key(1)).shape
+      >>> network.apply(params, jax.numpy.ones(4), jax.random.key(1)).shape
       (3,)
     """
 
@@ -58,17 +58,18 @@ class MLP:
 
     def apply(self, params: Params, x: Input, key: Key) -> Array:
         """Maps one input to ``(num_outputs,)``; the key draws the dropped units."""
-        x = jnp.ravel(x).astype(params["dense_0"]["kernel"].dtype)
-        if x.size != self.num_inputs:
-            raise InvalidArgumentError(
-                f"an input must have num_inputs={self.num_inputs} numbers; got {x.size}. "
-                "Networks take one input without a batch axis: map over records with jax.vmap."
-            )
+        return run(self.steps, params, x, key)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What `apply` does, in order."""
+        steps: list[Step] = [Vector(self.num_inputs)]
         for i in range(len(self.hidden)):
-            x = self.activation(layers.dense(params[f"dense_{i}"], x))
-            # Place 0 is before the first layer: networks with this one as their head use it.
-            x = layers.dropout(key, x, rate=self.dropout, place=i + 1)
-        return layers.dense(params[f"dense_{len(self.hidden)}"], x)
+            steps += [Dense(f"dense_{i}"), Activate(self.activation)]
+            if self.dropout:
+                # Place 0 is before the first layer: networks with this one as their head use it.
+                steps.append(Drop(self.dropout, place=i + 1))
+        return (*steps, Dense(f"dense_{len(self.hidden)}"))
 
 
 def check_dense(hidden: object, num_outputs: int, activation: object, dropout: float) -> None:
