@@ -85,3 +85,43 @@ def test_a_part_of_a_name_does_not_name_a_leaf():
 def test_a_wrong_prior_is_refused_by_name(build, message):
     with pytest.raises(InvalidArgumentError, match=message):
         build()
+
+
+SPREADS = jax.tree.map(lambda leaf: 0.05 + jnp.abs(leaf[..., ::-1]), PARAMS)
+INTEGRABLE = [
+    *(prior for prior, _, _ in PRIORS),
+    PerLeafPrior(
+        default=LaplacePrior(scale=0.5),
+        overrides=(("dense_0/bias", FlatPrior()), ("kernel", GaussianPrior(std=2.0))),
+    ),
+]
+
+
+@pytest.mark.parametrize("prior", INTEGRABLE, ids=repr)
+def test_an_expected_log_density_is_the_integral_of_the_log_density(prior):
+    # Gauss-Hermite quadrature of |w| converges slowly at its kink; a fine grid does not mind.
+    grid = np.linspace(-9, 9, 40_001)
+    weights = scipy.stats.norm.pdf(grid) * (grid[1] - grid[0])
+
+    def integrand(z):
+        return prior.log_prob(jax.tree.map(lambda m, s: m + s * z, PARAMS, SPREADS))
+
+    values = np.asarray(jax.lax.map(integrand, jnp.asarray(grid, jnp.float32)), np.float64)
+    # All parameters move together here: only marginals matter.
+    expected = (values * weights).sum()
+    found = prior.expected_log_prob(PARAMS, SPREADS)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("std", [0.0, 1e-30, 1e-3, 1.0])
+def test_the_expected_laplace_density_has_bounded_derivatives_for_every_spread(std):
+    prior = LaplacePrior(scale=1.0)
+    mean = jnp.array([-3.0, 0.0, 0.2])
+    by_mean, by_std = jax.grad(prior.expected_log_prob, argnums=(0, 1))(mean, jnp.full(3, std))
+    normal = scipy.stats.norm()
+    if std >= 1e-3:
+        np.testing.assert_allclose(by_mean, 1 - 2 * normal.cdf(mean / std), atol=1e-5)
+        np.testing.assert_allclose(by_std, -2 * normal.pdf(mean / std), atol=1e-5)
+    else:
+        np.testing.assert_allclose(by_mean, -np.sign(mean))
+        np.testing.assert_allclose(by_std, [0.0, -np.sqrt(2 / np.pi), 0.0], atol=1e-6)

@@ -9,7 +9,15 @@ from tacit.models.architectures import (
     zhang_mnist_mlp,
     zhang_regression_mlp,
 )
-from tacit.models.base import Likelihood, Model, Moments, Network, Prediction, Prior
+from tacit.models.base import (
+    IntegrableLogPrior,
+    Likelihood,
+    Model,
+    Moments,
+    Network,
+    Prediction,
+    Prior,
+)
 from tacit.models.bayesian import bayesian, model_from_spec
 from tacit.models.cnn import CNN, AveragePool, Conv, MaxPool
 from tacit.models.embedding import EmbeddingBag
@@ -39,6 +47,7 @@ __all__ = [
     "FlatPrior",
     "GaussianPrior",
     "HeteroscedasticGaussian",
+    "IntegrableLogPrior",
     "LaplacePrior",
     "LearntGaussian",
     "Likelihood",

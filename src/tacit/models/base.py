@@ -1,11 +1,21 @@
 """What a model is: four functions, of which only the likelihood sees a record."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
-__all__ = ["Likelihood", "Model", "Moments", "Network", "Prediction", "Prior"]
+__all__ = [
+    "IntegrableLikelihood",
+    "IntegrableLogPrior",
+    "IntegrablePrior",
+    "Likelihood",
+    "Model",
+    "Moments",
+    "Network",
+    "Prediction",
+    "Prior",
+]
 
 
 class Moments(NamedTuple):
@@ -30,7 +40,8 @@ class Model(NamedTuple):
     Attributes:
       init: ``init(key)`` draws a starting point that depends on nothing but the key.
       log_prior: ``log_prior(params)`` is the log density of the parameters. It receives no
-        data, so it needs no clip and no noise.
+        data, so it needs no clip and no noise. Where it is an `IntegrableLogPrior`, variational
+        methods take its expectation in closed form, otherwise by Monte Carlo.
       log_likelihood: ``log_likelihood(params, record, key)`` is the log density of ONE target
         given its input. The record's own key serves dropout. The record's ``weight`` and
         ``mask`` are ignored here: inference applies them.
@@ -85,3 +96,38 @@ class Likelihood(Protocol):
 
     def predict(self, params: Mapping[str, Any], outputs: Array) -> Prediction:
         """Returns class probabilities or moments for one input."""
+
+
+@runtime_checkable
+class IntegrableLogPrior(Protocol):
+    """A ``Model.log_prior`` that knows its expectation under normal parameters.
+
+    The expectation belongs to the function and not to the model, so that a model whose
+    ``log_prior`` is replaced cannot keep the expectation of the old one.
+    """
+
+    def __call__(self, params: Params) -> Scalar:
+        """Returns the log density of the parameters."""
+
+    def expected(self, mean: Params, std: Params) -> Scalar:
+        """Returns its expectation when every parameter is normal with these marginals.
+
+        Only offered where the log density is a sum of functions of one parameter each: then
+        correlations between parameters do not matter.
+        """
+
+
+@runtime_checkable
+class IntegrablePrior(Prior, Protocol):
+    """A prior that knows the expectation of its log density under normal parameters."""
+
+    def expected_log_prob(self, mean: Params, std: Params) -> Scalar:
+        """Returns the expected log density for these marginals, as `IntegrableLogPrior` says."""
+
+
+@runtime_checkable
+class IntegrableLikelihood(Likelihood, Protocol):
+    """A likelihood that knows the same of the log prior of its own parameters."""
+
+    def expected_log_prior(self, mean: Mapping[str, Any], std: Mapping[str, Any]) -> Scalar:
+        """Returns the expected log density of its own parameters, found by name."""

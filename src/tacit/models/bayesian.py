@@ -1,12 +1,21 @@
 """Bayesian networks: a network, a prior and a likelihood make a model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 
 from tacit.errors import InvalidArgumentError
-from tacit.models.base import Likelihood, Model, Network, Prediction, Prior
+from tacit.models.base import (
+    IntegrableLikelihood,
+    IntegrablePrior,
+    Likelihood,
+    Model,
+    Network,
+    Prediction,
+    Prior,
+)
 from tacit.models.spec import LIKELIHOODS, NETWORKS, PRIORS, decode, encode
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
@@ -46,9 +55,6 @@ def bayesian(network: Network, *, prior: Prior, likelihood: Likelihood) -> Model
     def init(key: Key) -> Params:
         return {"network": network.init(key), **likelihood.init()}
 
-    def log_prior(params: Params) -> Scalar:
-        return prior.log_prob(params["network"]) + likelihood.log_prior(params)
-
     def outputs_of(params: Params, x: Input, key: Key) -> Array:
         outputs = network.apply(params["network"], x, key)
         if jnp.shape(outputs) != (needed,) and not (needed == 1 and jnp.shape(outputs) == ()):
@@ -64,6 +70,7 @@ def bayesian(network: Network, *, prior: Prior, likelihood: Likelihood) -> Model
     def predict(params: Params, x: Input, key: Key) -> Prediction:
         return likelihood.predict(params, outputs_of(params, x, key))
 
+    log_prior = _log_prior(prior, likelihood)
     return Model(init, log_prior, log_likelihood, predict, _spec(network, prior, likelihood))
 
 
@@ -90,6 +97,31 @@ def model_from_spec(spec: Mapping[str, Any]) -> Model:
         )
     network, prior, likelihood = (decode(spec[role], kinds) for role, kinds in roles.items())
     return bayesian(network, prior=prior, likelihood=likelihood)
+
+
+@dataclass(frozen=True)
+class _IntegrableLogPrior:
+    """The log prior of network and likelihood, with its expectation in closed form."""
+
+    prior: IntegrablePrior
+    likelihood: IntegrableLikelihood
+
+    def __call__(self, params: Params) -> Scalar:
+        return self.prior.log_prob(params["network"]) + self.likelihood.log_prior(params)
+
+    def expected(self, mean: Params, std: Params) -> Scalar:
+        network = self.prior.expected_log_prob(mean["network"], std["network"])
+        return network + self.likelihood.expected_log_prior(mean, std)
+
+
+def _log_prior(prior: Prior, likelihood: Likelihood) -> Callable[[Params], Scalar]:
+    if isinstance(prior, IntegrablePrior) and isinstance(likelihood, IntegrableLikelihood):
+        return _IntegrableLogPrior(prior, likelihood)
+
+    def log_prior(params: Params) -> Scalar:
+        return prior.log_prob(params["network"]) + likelihood.log_prior(params)
+
+    return log_prior
 
 
 def _spec(network: Network, prior: Prior, likelihood: Likelihood) -> Mapping[str, Any] | None:

@@ -51,6 +51,11 @@ class _WithoutParameters:
         del params
         return jnp.zeros(())
 
+    def expected_log_prior(self, mean: Mapping[str, Any], std: Mapping[str, Any]) -> Scalar:
+        """Returns zero."""
+        del mean, std
+        return jnp.zeros(())
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Categorical(_WithoutParameters):
@@ -180,6 +185,11 @@ class LearntGaussian:
         """Returns the log density of ``log_std``."""
         score: Array = (params["log_std"] - math.log(self.initial_std)) / self.prior_std
         return -0.5 * jnp.square(score) - math.log(self.prior_std) - _HALF_LOG_TWO_PI
+
+    def expected_log_prior(self, mean: Mapping[str, Any], std: Mapping[str, Any]) -> Scalar:
+        """Returns the expected log density when ``log_std`` is itself normal."""
+        spread: Array = std["log_std"] / self.prior_std
+        return self.log_prior(mean) - 0.5 * jnp.square(spread)
 
     def log_prob(self, params: Mapping[str, Any], outputs: Array, y: Array) -> Scalar:
         """Returns the log density of ``y``."""

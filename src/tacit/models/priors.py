@@ -9,9 +9,12 @@ import jax.numpy as jnp
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.typing import Params, Scalar
+from tacit.typing import Array, Params, Scalar
 
 __all__ = ["FlatPrior", "GaussianPrior", "LaplacePrior", "LeafPrior", "PerLeafPrior"]
+
+_TINY = 2.0**-126
+"""The smallest normal float32: divisions by a standard deviation of zero are by this instead."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,10 +33,16 @@ class GaussianPrior:
 
     def log_prob(self, params: Params) -> Scalar:
         """Returns the normalised log density, summed over all leaves."""
-        leaves = jax.tree.leaves(_tree.at_least_float32(params))
-        squares = sum((jnp.sum(jnp.square(leaf / self.std)) for leaf in leaves), jnp.zeros(()))
         log_scale = math.log(self.std) + 0.5 * math.log(2 * math.pi)
-        return -0.5 * squares - _tree.size(params) * log_scale
+        return -0.5 * self._squares(params) - _tree.size(params) * log_scale
+
+    def expected_log_prob(self, mean: Params, std: Params) -> Scalar:
+        """Returns its expectation when every parameter is normal with these marginals."""
+        return self.log_prob(mean) - 0.5 * self._squares(std)
+
+    def _squares(self, params: Params) -> Scalar:
+        leaves = jax.tree.leaves(_tree.at_least_float32(params))
+        return sum((jnp.sum(jnp.square(leaf / self.std)) for leaf in leaves), jnp.zeros(()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +66,16 @@ class LaplacePrior:
         distance = sum((jnp.sum(leaf * jnp.sign(leaf)) for leaf in leaves), jnp.zeros(()))
         return -distance / self.scale - _tree.size(params) * math.log(2 * self.scale)
 
+    def expected_log_prob(self, mean: Params, std: Params) -> Scalar:
+        """Returns its expectation when every parameter is normal with these marginals."""
+        distances = jax.tree.map(
+            lambda m, s: jnp.sum(_expected_abs(m, s)),
+            _tree.at_least_float32(mean),
+            _tree.at_least_float32(std),
+        )
+        distance = sum(jax.tree.leaves(distances), jnp.zeros(()))
+        return -distance / self.scale - _tree.size(mean) * math.log(2 * self.scale)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FlatPrior:
@@ -70,6 +89,11 @@ class FlatPrior:
     def log_prob(self, params: Params) -> Scalar:
         """Returns zero."""
         del params
+        return jnp.zeros(())
+
+    def expected_log_prob(self, mean: Params, std: Params) -> Scalar:
+        """Returns zero."""
+        del mean, std
         return jnp.zeros(())
 
 
@@ -116,6 +140,18 @@ class PerLeafPrior:
         Raises:
           InvalidArgumentError: if an override names no leaf, which is surely a slip.
         """
+        leaves = jax.tree.leaves(params)
+        pairs = zip(self._priors(params), leaves, strict=True)
+        return sum((prior.log_prob(leaf) for prior, leaf in pairs), jnp.zeros(()))
+
+    def expected_log_prob(self, mean: Params, std: Params) -> Scalar:
+        """Returns its expectation when every parameter is normal with these marginals."""
+        leaves = zip(jax.tree.leaves(mean), jax.tree.leaves(std), strict=True)
+        pairs = zip(self._priors(mean), leaves, strict=True)
+        return sum((prior.expected_log_prob(*leaf) for prior, leaf in pairs), jnp.zeros(()))
+
+    def _priors(self, params: Params) -> list[LeafPrior]:
+        """The prior of each leaf, in the order of the leaves."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(params)
         paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
         for name, _ in self.overrides:
@@ -123,12 +159,31 @@ class PerLeafPrior:
                 raise InvalidArgumentError(
                     f"overrides: {name!r} names no parameter; there are {', '.join(paths)}."
                 )
-        total = jnp.zeros(())
-        for path, (_, leaf) in zip(paths, leaves, strict=True):
-            fitting = (prior for name, prior in self.overrides if _names(name, path))
-            total += next(fitting, self.default).log_prob(leaf)
-        return total
+        return [
+            next((prior for name, prior in self.overrides if _names(name, path)), self.default)
+            for path in paths
+        ]
 
 
 def _names(name: str, path: str) -> bool:
     return f"/{name}/" in f"/{path}/"
+
+
+@jax.custom_jvp
+def _expected_abs(mean: Array, std: Array) -> Array:
+    """Returns E|w| of a normal w, entry by entry."""
+    ratio = mean / jnp.maximum(std, _TINY)
+    near_zero = std * math.sqrt(2 / math.pi) * jnp.exp(-0.5 * jnp.square(ratio))
+    return near_zero + mean * jax.scipy.special.erf(ratio / math.sqrt(2))
+
+
+@_expected_abs.defjvp
+def _expected_abs_jvp(
+    primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    # The derivatives are bounded, but that of the formula is zero times infinity for small std.
+    (mean, std), (mean_tangent, std_tangent) = primals, tangents
+    ratio = mean / jnp.maximum(std, _TINY)
+    by_mean = jax.scipy.special.erf(ratio / math.sqrt(2))
+    by_std = math.sqrt(2 / math.pi) * jnp.exp(-0.5 * jnp.square(ratio))
+    return _expected_abs(mean, std), by_mean * mean_tangent + by_std * std_tangent
