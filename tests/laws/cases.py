@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tacit.inference import SGD, SGLD, Polynomial
+from tacit.inference import SGD, SGLD, SWAG, IterateAverage, Polynomial
 from tacit.models import (
     CNN,
     MLP,
@@ -58,6 +58,8 @@ METHODS = {
         schedule=Polynomial(delay=2.0),
         pre_noise=0.01,
     ),
+    "SWAG": SWAG(base=SGLD.fixed_noise(release=engine(), step_size=1e-3), start=1, rank=2),
+    "IterateAverage": IterateAverage(base=SGD(release=engine(), optimizer=optax.sgd(0.1)), start=0),
 }
 
 

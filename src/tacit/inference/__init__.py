@@ -14,16 +14,19 @@ from tacit.inference.progress import ProgressBar
 from tacit.inference.schedules import Constant, Cosine, Exponential, Polynomial
 from tacit.inference.sgd import SGD
 from tacit.inference.sgld import SGLD
+from tacit.inference.swag import SWAG, IterateAverage
 
 __all__ = [
     "SGD",
     "SGLD",
+    "SWAG",
     "Checkpoint",
     "ClipNormChoice",
     "Constant",
     "Cosine",
     "Exponential",
     "Fit",
+    "IterateAverage",
     "Kernel",
     "Method",
     "Objective",
