@@ -28,6 +28,7 @@ ALLOWED = {
     "samplers": {"models"},
     "posterior": {"models", "metrics", "samplers", "_artefact"},
     "inference": {"privacy", "models", "posterior", "samplers", "_artefact"},
+    "robust": {"models", "posterior", "samplers", "metrics"},
     "report": {"inference", "privacy", "models", "posterior", "metrics", "data"},
     "cli": {"report", "inference", "privacy", "models", "posterior", "metrics", "data"},
     "__init__": None,

@@ -21,6 +21,8 @@ from tacit.inference import (
     IterateAverage,
     Plan,
     ProgressBar,
+    Ramp,
+    Scheduled,
     calibrate,
     calibrate_batch_size,
     calibrate_steps,
@@ -46,12 +48,25 @@ from tacit.privacy.budget import Budget, InMemoryLedger
 from tacit.privacy.clipping import Flat, Normalised, PerLayer, explain_clipping
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
+from tacit.robust import (
+    FGSM,
+    L2,
+    PGD,
+    Linf,
+    adversarial,
+    attack_posterior,
+    certified,
+    robust_accuracy,
+)
 from tacit.typing import Record
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "FGSM",
     "GDP",
+    "L2",
+    "PGD",
     "PLD",
     "RDP",
     "SGD",
@@ -70,6 +85,7 @@ __all__ = [
     "InMemoryLedger",
     "InvalidArgumentError",
     "IterateAverage",
+    "Linf",
     "Model",
     "Normalised",
     "PerLayer",
@@ -78,14 +94,19 @@ __all__ = [
     "Posterior",
     "PrivacyWarning",
     "ProgressBar",
+    "Ramp",
     "Record",
+    "Scheduled",
     "TacitError",
     "UnprovenAccountingError",
+    "adversarial",
     "as_records",
+    "attack_posterior",
     "bayesian",
     "calibrate",
     "calibrate_batch_size",
     "calibrate_steps",
+    "certified",
     "data_free_clip_norm",
     "delta",
     "epsilon",
@@ -99,6 +120,7 @@ __all__ = [
     "load_posterior",
     "predict",
     "private_clip_norm",
+    "robust_accuracy",
     "save_checkpoint",
     "synthetic_records",
 ]

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tacit.inference import SGD, SGLD, SWAG, IterateAverage, Polynomial
+from tacit.inference import SGD, SGLD, SWAG, IterateAverage, Polynomial, Scheduled
 from tacit.models import (
     CNN,
     MLP,
@@ -21,6 +21,7 @@ from tacit.models import (
 from tacit.privacy.clipping import Normalised, PerLayer
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
+from tacit.robust import FGSM, Linf, adversarial, certified
 from tacit.typing import Record
 
 NUM_RECORDS = 12
@@ -60,6 +61,12 @@ METHODS = {
     ),
     "SWAG": SWAG(base=SGLD.fixed_noise(release=engine(), step_size=1e-3), start=1, rank=2),
     "IterateAverage": IterateAverage(base=SGD(release=engine(), optimizer=optax.sgd(0.1)), start=0),
+    "Scheduled": Scheduled(
+        base=SGD(release=engine(), optimizer=optax.sgd(0.1)),
+        transform=lambda model, step: model._replace(
+            log_likelihood=lambda w, r, k: (1 + step) * model.log_likelihood(w, r, k)
+        ),
+    ),
 }
 
 
@@ -83,6 +90,8 @@ def table(kind, seed=0):
 
 prior = GaussianPrior(std=1.0)
 two_classes = Categorical(num_classes=2)
+small = MLP(num_inputs=5, hidden=(4,), num_outputs=2)
+ball = Linf(radius=0.2, low=-3.0, high=3.0)
 MODELS = {
     "dense": bayesian(
         MLP(num_inputs=5, hidden=(4,), num_outputs=2), prior=prior, likelihood=two_classes
@@ -113,5 +122,11 @@ MODELS = {
         MLP(num_inputs=5, hidden=(3,), num_outputs=1),
         prior=prior,
         likelihood=FixedGaussian(std=0.5),
+    ),
+    "adversarial": adversarial(
+        bayesian(small, prior=prior, likelihood=two_classes), FGSM(ball=ball)
+    ),
+    "certified": certified(
+        bayesian(small, prior=prior, likelihood=two_classes), small, ball, weight=0.3
     ),
 }

@@ -11,6 +11,7 @@ from tacit.inference.clip_norm import (
 from tacit.inference.fit import Fit, fit
 from tacit.inference.plan import Plan, calibrate, calibrate_batch_size, calibrate_steps
 from tacit.inference.progress import ProgressBar
+from tacit.inference.scheduled import Ramp, Scheduled
 from tacit.inference.schedules import Constant, Cosine, Exponential, Polynomial
 from tacit.inference.sgd import SGD
 from tacit.inference.sgld import SGLD
@@ -33,6 +34,8 @@ __all__ = [
     "Plan",
     "Polynomial",
     "ProgressBar",
+    "Ramp",
+    "Scheduled",
     "calibrate",
     "calibrate_batch_size",
     "calibrate_steps",
