@@ -186,7 +186,7 @@ def test_changing_one_record_changes_the_sum_by_that_records_own_contribution(ki
 
 def test_with_the_engine_silenced_a_whole_fit_shows_nothing_of_the_records(monkeypatch):
     # All that leaves a run: posterior, infos, checkpoints, what progress and ledger are told.
-    def silent(self, key, clipped_sum, data, noise_multiplier):
+    def silent(self, key, clipped_sum, data, *settings):
         keys = jax.random.split(key, self.sampling.num_records)
         mask = jnp.ones(self.sampling.num_records, bool)
         shapes = jax.eval_shape(clipped_sum, data, keys, mask)

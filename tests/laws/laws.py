@@ -34,10 +34,10 @@ def check_cost_equals_releases(method, model, records, monkeypatch, *, num_steps
     seen = []
     original = GaussianSum._release
 
-    def spy(self, key, clipped_sum, data, noise_multiplier):
+    def spy(self, key, clipped_sum, data, noise_multiplier, record_key):
         used = self.noise_multiplier if noise_multiplier is None else float(noise_multiplier)
         seen.append(self.cost_of(used))
-        return original(self, key, clipped_sum, data, noise_multiplier)
+        return original(self, key, clipped_sum, data, noise_multiplier, record_key)
 
     with monkeypatch.context() as patch, jax.disable_jit():
         patch.setattr(GaussianSum, "_release", spy)
@@ -55,7 +55,7 @@ def check_cost_equals_releases(method, model, records, monkeypatch, *, num_steps
 def check_non_interference(method, model, records, others, monkeypatch):
     """Non-interference: with the engine silenced, no trace of the records is left anywhere."""
 
-    def silent(self, key, clipped_sum, data, noise_multiplier):
+    def silent(self, key, clipped_sum, data, *settings):
         keys = jax.random.split(key, self.sampling.num_records)
         mask = jnp.ones(self.sampling.num_records, bool)
         shapes = jax.eval_shape(clipped_sum, data, keys, mask)
@@ -106,13 +106,21 @@ def check_sensitivity(release, model, records, *, bad, index=3):
     assert norm <= release.clip_norm * (1 + 1e-5), f"moved by {norm}"
 
 
-def check_public_denominator(method, model, records):
+def engines(value):
+    """The engines in a method, and in methods inside it: most have one, HMC has two."""
+    if isinstance(value, GaussianSum):
+        return [value]
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    return [found for field in fields for found in engines(getattr(value, field.name))]
+
+
+def check_public_denominator(release, records):
     """The estimate of a batch does not depend on how many records happened to be in it.
 
     Over many keys the mean of the noiseless, unclipped estimate is the full-data sum. A realised
     denominator would make every estimate the size of the full sum instead.
     """
-    release = dataclasses.replace(method.release, noise_multiplier=0.0)
+    release = dataclasses.replace(release, noise_multiplier=0.0)
     keys = jax.random.split(seeded_key(0), 400)
     counts = np.asarray(
         jax.jit(jax.vmap(lambda key: release(key, lambda r, k: jnp.ones(()), records)))(keys)

@@ -122,6 +122,7 @@ class GaussianSum:
         data: Tree,
         *,
         noise_multiplier: Scalar | float | None = None,
+        record_key: Key | None = None,
     ) -> Tree:
         """Returns a private estimate of the sum of ``query(record, key)`` over all records.
 
@@ -130,6 +131,10 @@ class GaussianSum:
           query: a function of one record and that record's key.
           data: the records; every leaf has one row for each.
           noise_multiplier: replaces the configured one, for schedules; positive, may be traced.
+          record_key: replaces the key from which the records' keys come, so that several calls
+            can show a record the same dropout mask. The clip bounds a record whatever its mask is,
+            so this key may be known and used again. Batch and noise still come from ``key``,
+            which must not be derived from it.
         """
         self._require_isolated(lambda _, record, key: query(record, key), None, data, key)
 
@@ -144,7 +149,7 @@ class GaussianSum:
                 chunk_size=self.chunk_size,
             )
 
-        return self._release(key, clipped_sum, data, noise_multiplier)
+        return self._release(key, clipped_sum, data, noise_multiplier, record_key)
 
     def gradient(
         self,
@@ -154,6 +159,7 @@ class GaussianSum:
         data: Tree,
         *,
         noise_multiplier: Scalar | float | None = None,
+        record_key: Key | None = None,
     ) -> Tree:
         """Returns a private estimate of the gradient of the summed ``loss(params, record, key)``.
 
@@ -174,7 +180,7 @@ class GaussianSum:
                 chunk_size=self.chunk_size,
             )
 
-        return self._release(key, clipped_sum, data, noise_multiplier)
+        return self._release(key, clipped_sum, data, noise_multiplier, record_key)
 
     def _release(
         self,
@@ -182,13 +188,15 @@ class GaussianSum:
         clipped_sum: Callable[[Tree, Key, Array], Tree],
         data: Tree,
         noise_multiplier: Scalar | float | None,
+        record_key: Key | None,
     ) -> Tree:
         """Draws, clips, sums, adds noise, rounds and divides by the public rate."""
         std = self._std(noise_multiplier)
-        batch_key, record_key, noise_key = jax.random.split(key, 3)
+        batch_key, own_key, noise_key = jax.random.split(key, 3)
         batch = self.sampling.draw(batch_key)
         # A record's key follows its index, so that padding and batching never change it.
-        keys = jax.vmap(lambda index: jax.random.fold_in(record_key, index))(batch.indices)
+        source = own_key if record_key is None else record_key
+        keys = jax.vmap(lambda index: jax.random.fold_in(source, index))(batch.indices)
         total = clipped_sum(_tree.take(data, batch.indices), keys, batch.mask)
         if std is not None:
             noise = gaussian_noise(noise_key, total, std=std)
