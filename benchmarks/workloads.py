@@ -237,7 +237,7 @@ def _variational() -> Workload:
 
     def init(key: Key) -> Params:
         mean = network.init(key)
-        return {"mean": mean, "rho": jax.tree.map(lambda leaf: jnp.full(leaf.shape, -4.0), mean)}
+        return {"mean": mean, "rho": jax.tree.map(lambda leaf: jnp.full_like(leaf, -4.0), mean)}
 
     def outputs(params: Params, shared: Tree, x: Array, key: Key) -> Array:
         weights = jax.tree.map(

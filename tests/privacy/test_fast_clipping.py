@@ -21,7 +21,7 @@ from tacit.privacy.clipping import (
     reference,
 )
 from tacit.privacy.clipping.classification import Map
-from tacit.privacy.clipping.engine import make_recipe, norms_by_rules
+from tacit.privacy.clipping.engine import Recipe, make_recipe, norms_and_sum
 from tacit.privacy.clipping.gradient import find_recipe
 from tacit.privacy.clipping.rules import Dense, Layout, Lookup
 from tacit.privacy.clipping.tracing import trace
@@ -453,7 +453,9 @@ def test_any_chain_of_maps_from_parameter_to_weight_is_classified_soundly(kinds,
     x = jnp.asarray(random.normal(size=(3, 4)), jnp.float32)
     keys = jax.random.split(seeded_key(0), 3)
     recipe = make_recipe(trace(loss, params, x[0], keys[0]))
-    (ruled,) = norms_by_rules(recipe, [params], [x, keys])
+    ruled, _ = norms_and_sum(
+        recipe, params, x, keys, jnp.ones(3, bool), clipping=Flat(), clip_norm=1.0
+    )
     each = jax.vmap(lambda r: jnp.sum(jax.grad(loss)(params, r, None) ** 2))(x)
     np.testing.assert_allclose(ruled, each, rtol=2e-3, atol=1e-9)
 
@@ -627,3 +629,12 @@ def test_our_own_network_needs_no_per_record_gradient_of_its_dense_layers():
     ways = {path.name: path.how for path in report.parameters}
     assert "norms multiply" in ways["dense_0/kernel"]
     assert "conv_general_dilated" in ways["conv_1/kernel"]
+
+
+def test_a_loss_that_overflows_at_large_parameters_is_verified_at_smaller_ones():
+    def loss(params, x, key):
+        hidden = jnp.exp(x @ params["first"]) @ params["second"]
+        return jnp.sum(jnp.exp(hidden))
+
+    params = {"first": jnp.ones((400, 50)), "second": jnp.ones((50, 3))}
+    assert isinstance(find_recipe(loss, params, jnp.ones(400), seeded_key(0)), Recipe)

@@ -28,7 +28,7 @@ from tacit.privacy.clipping.rules import Dense, Part, part_of
 from tacit.privacy.clipping.tracing import Program, Site, Value
 from tacit.typing import Array, Key, Params, Tree
 
-__all__ = ["Recipe", "clipped_sum_by_norms", "make_recipe", "norms_by_rules", "paths_of_norms"]
+__all__ = ["Recipe", "clipped_sum_by_norms", "make_recipe", "norms_and_sum", "paths_of_norms"]
 
 _MAX_FORMED = 2**26
 """How many numbers may be formed at once, 256 MB in float32; more is done in chunks."""
@@ -91,14 +91,10 @@ def clipped_sum_by_norms(
     chunk_size: int | None = None,
 ) -> Tree:
     """Returns what `reference.clipped_gradient_sum` returns, up to rounding."""
-    leaves, treedef = jax.tree.flatten(params)
+    leaves = jax.tree.leaves(params)
 
     def chunk_sum(batch: tuple[Tree, Key, Array]) -> Tree:
-        records, keys, mask = batch
-        work = _Batch(recipe, leaves, [*jax.tree.leaves(records), keys])
-        squared = [work.squared_norm(leaf) for leaf in range(len(leaves))]
-        factors = clipping.factors(jax.tree.unflatten(treedef, squared), clip_norm=clip_norm)
-        return jax.tree.unflatten(treedef, work.weighted_sum(jax.tree.leaves(factors), mask))
+        return norms_and_sum(recipe, params, *batch, clipping=clipping, clip_norm=clip_norm)[1]
 
     if chunk_size is None:
         formed = _formed_per_record(recipe, leaves, [*jax.tree.leaves(records), keys])
@@ -106,10 +102,22 @@ def clipped_sum_by_norms(
     return reference.in_chunks(chunk_sum, (records, keys, mask), chunk_size)
 
 
-def norms_by_rules(recipe: Recipe, leaves: list[Array], data: list[Array]) -> list[Array]:
-    """Returns the squared norm of each leaf, ``(batch,)``, as the rules give it."""
-    work = _Batch(recipe, leaves, data)
-    return [work.squared_norm(leaf) for leaf in range(len(leaves))]
+def norms_and_sum(
+    recipe: Recipe,
+    params: Params,
+    records: Tree,
+    keys: Key,
+    mask: Array,
+    *,
+    clipping: Clipping,
+    clip_norm: float,
+) -> tuple[Tree, Tree]:
+    """Returns the squared norms of each leaf, ``(batch,)``, and the clipped sum, of one chunk."""
+    leaves, treedef = jax.tree.flatten(params)
+    work = _Batch(recipe, leaves, [*jax.tree.leaves(records), keys])
+    squared = jax.tree.unflatten(treedef, [work.squared_norm(leaf) for leaf in range(len(leaves))])
+    factors = jax.tree.leaves(clipping.factors(squared, clip_norm=clip_norm))
+    return squared, jax.tree.unflatten(treedef, work.weighted_sum(factors, mask))
 
 
 def paths_of_norms(recipe: Recipe, leaves: Tree, data: Tree) -> list[tuple[str, int]]:
