@@ -4,7 +4,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tacit.inference import SGD, SGLD, SWAG, IterateAverage, Polynomial, Scheduled
+from tacit.inference import (
+    HMC,
+    IVON,
+    SGD,
+    SGLD,
+    SWAG,
+    VI,
+    Ensemble,
+    IterateAverage,
+    LowRank,
+    Polynomial,
+    RecordDraws,
+    Scheduled,
+)
 from tacit.models import (
     CNN,
     MLP,
@@ -61,12 +74,38 @@ METHODS = {
     ),
     "SWAG": SWAG(base=SGLD.fixed_noise(release=engine(), step_size=1e-3), start=1, rank=2),
     "IterateAverage": IterateAverage(base=SGD(release=engine(), optimizer=optax.sgd(0.1)), start=0),
+    "Ensemble": Ensemble(
+        member=SGD(
+            release=engine(PoissonBatch(num_records=4, batch_size=2)), optimizer=optax.sgd(0.1)
+        ),
+        num_shards=3,
+    ),
     "Scheduled": Scheduled(
         base=SGD(release=engine(), optimizer=optax.sgd(0.1)),
         transform=lambda model, step: model._replace(
             log_likelihood=lambda w, r, k: (1 + step) * model.log_likelihood(w, r, k)
         ),
     ),
+    "HMC": HMC(gradient=engine(full), ratio=engine(full), step_size=0.1, num_leapfrog=2),
+    "HMC reusing gradients": HMC(
+        gradient=engine(full),
+        ratio=engine(full, noise_multiplier=0.7),
+        step_size=0.1,
+        num_leapfrog=2,
+        jitter=0.3,
+        reuse_gradient=True,
+    ),
+    "HMC with Poisson gradients": HMC(
+        gradient=engine(), ratio=engine(full), step_size=0.1, num_leapfrog=2, mass=2.0
+    ),
+    "VI": VI(release=engine(), optimizer=optax.sgd(0.1)),
+    "VI low rank with per-record draws": VI(
+        release=engine(), optimizer=optax.sgd(0.1), guide=LowRank(rank=2), draws=RecordDraws()
+    ),
+    "VI with Adam on full batches and several particles": VI(
+        release=engine(full), optimizer=optax.adam(0.1), num_particles=2
+    ),
+    "IVON": IVON(release=engine(), learning_rate=0.1),
 }
 
 

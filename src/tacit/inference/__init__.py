@@ -8,7 +8,11 @@ from tacit.inference.clip_norm import (
     private_clip_norm,
     synthetic_records,
 )
+from tacit.inference.ensemble import Ensemble
 from tacit.inference.fit import Fit, fit
+from tacit.inference.guides import LowRank, MeanField
+from tacit.inference.hmc import HMC
+from tacit.inference.ivon import IVON
 from tacit.inference.plan import Plan, calibrate, calibrate_batch_size, calibrate_steps
 from tacit.inference.progress import ProgressBar
 from tacit.inference.scheduled import Ramp, Scheduled
@@ -16,26 +20,35 @@ from tacit.inference.schedules import Constant, Cosine, Exponential, Polynomial
 from tacit.inference.sgd import SGD
 from tacit.inference.sgld import SGLD
 from tacit.inference.swag import SWAG, IterateAverage
+from tacit.inference.vi import VI, RecordDraws, SharedDraws
 
 __all__ = [
+    "HMC",
+    "IVON",
     "SGD",
     "SGLD",
     "SWAG",
+    "VI",
     "Checkpoint",
     "ClipNormChoice",
     "Constant",
     "Cosine",
+    "Ensemble",
     "Exponential",
     "Fit",
     "IterateAverage",
     "Kernel",
+    "LowRank",
+    "MeanField",
     "Method",
     "Objective",
     "Plan",
     "Polynomial",
     "ProgressBar",
     "Ramp",
+    "RecordDraws",
     "Scheduled",
+    "SharedDraws",
     "calibrate",
     "calibrate_batch_size",
     "calibrate_steps",
