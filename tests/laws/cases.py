@@ -75,10 +75,8 @@ METHODS = {
     "SWAG": SWAG(base=SGLD.fixed_noise(release=engine(), step_size=1e-3), start=1, rank=2),
     "IterateAverage": IterateAverage(base=SGD(release=engine(), optimizer=optax.sgd(0.1)), start=0),
     "Ensemble": Ensemble(
-        member=SGD(
-            release=engine(PoissonBatch(num_records=4, batch_size=2)), optimizer=optax.sgd(0.1)
-        ),
-        num_shards=3,
+        member=SGD(release=engine(FullBatch(num_records=6)), optimizer=optax.sgd(0.1)),
+        num_shards=2,
     ),
     "Scheduled": Scheduled(
         base=SGD(release=engine(), optimizer=optax.sgd(0.1)),

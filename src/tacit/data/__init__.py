@@ -5,6 +5,7 @@ from tacit.data.columns import Categorical, Column, Numeric, Scale, Target
 from tacit.data.images import encode_images
 from tacit.data.records import as_records
 from tacit.data.schema import Schema
+from tacit.data.shards import assign_shards, shard_records, shard_size
 from tacit.data.sources import open_arrays, open_table
 from tacit.data.tables import encode_table
 
@@ -17,9 +18,12 @@ __all__ = [
     "Schema",
     "Target",
     "as_records",
+    "assign_shards",
     "encode_images",
     "encode_table",
     "load_adult",
     "open_arrays",
     "open_table",
+    "shard_records",
+    "shard_size",
 ]

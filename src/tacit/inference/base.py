@@ -31,12 +31,17 @@ class Kernel(NamedTuple):
       step: one update; all it learns of the records comes through the engine.
       retain: the part of a state that a posterior keeps.
       sampler: turns what was kept into parameters.
+      num_members: the length of the leading axis of what `retain` returns, where a state holds
+        several members; in the posterior they are chains of their own. None where it holds one.
+      num_values: how many numbers a release has at most; None where that is the state's size.
     """
 
     init: Callable[[Key], State]
     step: Callable[[Key, State, Record], tuple[State, Info]]
     retain: Callable[[State], Tree]
     sampler: Sampler
+    num_members: int | None = None
+    num_values: int | None = None
 
 
 class Method(Protocol):

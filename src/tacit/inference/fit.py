@@ -114,7 +114,7 @@ def fit(
     def cost_until(step: int) -> DpEvent:
         return composed(history, plan.cost_between(start, step))
 
-    tail = tail_of(cost_until(num_steps), num_values=_tree.size(shape))
+    tail = tail_of(cost_until(num_steps), num_values=_num_values(kernel, shape))
     budget.require(cost_until(num_steps), tail=tail)
     _warn_if_weak(plan, budget)
     is_secure = seed is None and (plan.spent_is_secure if resume is None else resume.is_secure)
@@ -124,7 +124,7 @@ def fit(
         budget=budget,
         unit=_unit(records),
         num_units=plan.method.num_records,
-        num_values=_tree.size(shape),
+        num_values=_num_values(kernel, shape),
         is_secure=is_secure,
     )
     _require_no_table(kernel, shape, records)
@@ -167,7 +167,7 @@ def fit(
     posterior = Posterior(
         model=model,
         sampler=kernel.sampler,
-        kept=checkpoint.kept,
+        kept=_members_as_chains(kernel, checkpoint.kept),
         statement=statement.to_json(),
     )
     return Fit(
@@ -230,6 +230,19 @@ def _epsilon_curve(spent: Callable[[int], float], stops: list[int]) -> Callable[
     points = sorted({*stops[::-every]})
     values = [spent(point) for point in points]
     return lambda step: values[bisect.bisect_left(points, step)]
+
+
+def _num_values(kernel: Kernel, shape: Tree) -> int:
+    return _tree.size(shape) if kernel.num_values is None else kernel.num_values
+
+
+def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:
+    if kernel.num_members is None:
+        return kept
+    # From (num_chains, num_kept, num_members, ...).
+    return jax.tree.map(
+        lambda leaf: leaf.swapaxes(1, 2).reshape(-1, leaf.shape[1], *leaf.shape[3:]), kept
+    )
 
 
 def _checkpoint(

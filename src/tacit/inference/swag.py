@@ -11,6 +11,7 @@ from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import Info, Kernel, Method, State
 from tacit.models import Model
+from tacit.rng import seeded_key
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
@@ -97,7 +98,7 @@ class IterateAverage:
         def retain(state: AverageState) -> Tree:
             return _in_the_type_of(kernel.retain(state.base), state.mean)
 
-        return Kernel(init, step, retain, Points())
+        return kernel._replace(init=init, step=step, retain=retain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,17 +199,21 @@ class SWAG:
             return {name: _in_the_type_of(like, tree) for name, tree in kept.items()}
 
         sampler = LowRankGaussian(rank=self.rank) if self.rank else DiagonalGaussian()
-        return Kernel(init, step, retain, sampler)
+        return kernel._replace(init=init, step=step, retain=retain, sampler=sampler)
 
 
 def _of_points(base: Method, model: Model) -> Kernel:
     kernel = base.build(model)
-    if not isinstance(kernel.sampler, Points):
+    if not isinstance(kernel.sampler, Points) or kernel.num_members is not None:
         raise InvalidArgumentError(
             f"base must retain points to be averaged; {type(base).__name__} retains"
             f" {type(kernel.sampler).__name__}. Average SGD, SGLD or another method of iterates."
         )
-    return kernel
+    # What is remembered beside the base is never released: the engine's noise is on the base's.
+    num_values = kernel.num_values
+    if num_values is None:
+        num_values = _tree.size(jax.eval_shape(kernel.init, seeded_key(0)))
+    return kernel._replace(num_values=num_values)
 
 
 def _begin(kernel: Kernel, key: Key) -> AverageState:

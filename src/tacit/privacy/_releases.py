@@ -4,7 +4,7 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ import dp_accounting as dpa
 from dp_accounting import DpEvent
 
 from tacit.errors import InvalidArgumentError, UnprovenAccountingError
+from tacit.privacy.events import ParallelDpEvent
 
 __all__ = ["Counts", "Release", "Sampling", "count_releases", "merge_similar"]
 
@@ -35,6 +36,7 @@ class Release:
       rate: the chance that a record is drawn (before truncation).
       num_records: the size of the data set, where the analysis needs it.
       size: the batch size (FIXED) or the capacity (TRUNCATED).
+      is_sharded: whether it counts once for several disjoint shards.
     """
 
     sampling: Sampling
@@ -42,6 +44,7 @@ class Release:
     rate: float = 1.0
     num_records: int = 0
     size: int = 0
+    is_sharded: bool = False
 
 
 Counts: TypeAlias = tuple[tuple[Release, int], ...]
@@ -71,6 +74,9 @@ def _leaves(event: DpEvent, count: int) -> Iterator[tuple[Release, int]]:
         case dpa.ComposedDpEvent():
             for part in event.events:
                 yield from _leaves(part, count)
+        case ParallelDpEvent():
+            for release, inner in _leaves(event.event, count):
+                yield replace(release, is_sharded=True), inner
         case _:
             yield _release(event), count
 
@@ -171,7 +177,13 @@ def merge_similar(counts: Counts, limit: int) -> Counts:
 
     def family(item: tuple[Release, int]) -> tuple[object, ...]:
         release = item[0]
-        return release.sampling.value, release.rate, release.num_records, release.size
+        return (
+            release.sampling.value,
+            release.rate,
+            release.num_records,
+            release.size,
+            release.is_sharded,
+        )
 
     merged: Counter[Release] = Counter()
     for _, group in groupby(sorted(counts, key=family), key=family):

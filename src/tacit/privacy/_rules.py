@@ -32,6 +32,12 @@ _ZERO, _ADD, _REPLACE = Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE, Adjacency.REPL
 
 def look_up(table: Table[Rule], release: Release, adjacency: Adjacency, accountant: str) -> Rule:
     """Returns the rule of a cell, or raises with the cell's name and what to do instead."""
+    if release.is_sharded and adjacency is Adjacency.REPLACE_ONE:
+        raise UnprovenAccountingError(
+            "a cost that counts once for disjoint shards is not proven under adjacency "
+            f"{adjacency}: the record that replaces another may belong to another shard. Use "
+            f"adjacency {Adjacency.ZERO_OUT} or {Adjacency.ADD_REMOVE}."
+        )
     rule = table.get((release.sampling, adjacency))
     if rule is None:
         others = [str(a) for a in Adjacency if (release.sampling, a) in table]

@@ -17,13 +17,38 @@ from dp_accounting import DpEvent
 from tacit.errors import InvalidArgumentError
 
 __all__ = [
+    "ParallelDpEvent",
     "composed",
     "count_releases",
     "event_from_json",
     "event_to_json",
     "noise_multipliers",
+    "num_shards",
+    "of_one_record",
     "repeated",
 ]
+
+
+@attrs.frozen
+class ParallelDpEvent(DpEvent):  # type: ignore[misc]
+    """The same work on each of several disjoint shards of the records.
+
+    Guarantee:
+      A record is in one shard, and the work on the others neither reads it nor changes with it, so
+      that one record pays for ``event`` once. That holds while a record cannot change its shard:
+      accountants refuse it under replace-one adjacency.
+
+    Attributes:
+      event: what is done on each shard.
+      num_shards: how many there are.
+
+    Reference:
+      McSherry, "Privacy integrated queries" (2009), theorem 4.
+    """
+
+    event: DpEvent
+    num_shards: int
+
 
 _KNOWN = {
     event.__name__: event
@@ -36,6 +61,7 @@ _KNOWN = {
         dp_accounting.SampledWithoutReplacementDpEvent,
         dp_accounting.SelfComposedDpEvent,
         dp_accounting.ComposedDpEvent,
+        ParallelDpEvent,
     )
 }
 
@@ -56,7 +82,7 @@ def composed(*events: DpEvent) -> DpEvent:
 
 
 def count_releases(event: DpEvent) -> Counter[DpEvent]:
-    """Returns how often each elementary release occurs in a cost.
+    """Returns how often each elementary release occurs in a cost, as one record is concerned.
 
     Example:
       >>> gaussian = dp_accounting.GaussianDpEvent(1.0)
@@ -66,6 +92,8 @@ def count_releases(event: DpEvent) -> Counter[DpEvent]:
     match event:
         case dp_accounting.NoOpDpEvent():
             return Counter()
+        case ParallelDpEvent():
+            return count_releases(event.event)
         case dp_accounting.SelfComposedDpEvent():
             inner = count_releases(event.event)
             return Counter({key: event.count * count for key, count in inner.items()})
@@ -92,6 +120,8 @@ def noise_multipliers(event: DpEvent, count: int = 1) -> Iterator[tuple[float, i
             yield 0.0, count
         case dp_accounting.SelfComposedDpEvent():
             yield from noise_multipliers(event.event, count * int(event.count))
+        case ParallelDpEvent():
+            yield from noise_multipliers(event.event, count * int(event.num_shards))
         case dp_accounting.ComposedDpEvent():
             for part in event.events:
                 yield from noise_multipliers(part, count)
@@ -103,6 +133,37 @@ def noise_multipliers(event: DpEvent, count: int = 1) -> Iterator[tuple[float, i
             yield float(event.noise_multiplier), count
         case _:
             raise _unknown(event)
+
+
+def num_shards(event: DpEvent) -> int:
+    """Returns the largest number of disjoint shards over which a part of a cost runs."""
+    match event:
+        case ParallelDpEvent():
+            return max(int(event.num_shards), num_shards(event.event))
+        case dp_accounting.SelfComposedDpEvent():
+            return num_shards(event.event)
+        case dp_accounting.ComposedDpEvent():
+            return max((num_shards(part) for part in event.events), default=1)
+        case _:
+            return 1
+
+
+def of_one_record(event: DpEvent) -> DpEvent:
+    """Returns the part of a cost that concerns one record: of disjoint shards, its own.
+
+    Example:
+      >>> of_one_record(repeated(ParallelDpEvent(dp_accounting.GaussianDpEvent(2.0), 5), 3))
+      SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=3)
+    """
+    match event:
+        case ParallelDpEvent():
+            return of_one_record(event.event)
+        case dp_accounting.SelfComposedDpEvent():
+            return dp_accounting.SelfComposedDpEvent(of_one_record(event.event), event.count)
+        case dp_accounting.ComposedDpEvent():
+            return dp_accounting.ComposedDpEvent([of_one_record(part) for part in event.events])
+        case _:
+            return event
 
 
 def event_to_json(event: DpEvent) -> dict[str, Any]:

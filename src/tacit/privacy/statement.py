@@ -10,10 +10,18 @@ from dp_accounting import DpEvent
 
 from tacit.privacy.accounting import Accountant, round_up
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import event_to_json, noise_multipliers
+from tacit.privacy.events import (
+    event_to_json,
+    noise_multipliers,
+    num_shards,
+    of_one_record,
+)
 from tacit.privacy.noise import MAX_MAGNITUDE, tail_delta
 
 __all__ = ["Statement", "make_statement", "tail_of"]
+
+
+_SEQUENTIAL = "sequential: every record pays for every release"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +39,7 @@ class Statement:
       unit: what one unit of privacy is.
       num_units: how many there are; public.
       not_protected: what the promise takes as public.
+      composition: how the costs of releases add up.
       releases: how many noisy sums left the engine.
       cost: the executed mechanisms, from which epsilon can be computed again.
       randomness: where noise, batches and masks came from.
@@ -48,6 +57,7 @@ class Statement:
     unit: str
     num_units: int
     not_protected: str
+    composition: str
     releases: int
     cost: dict[str, Any]
     randomness: str
@@ -77,6 +87,11 @@ class Statement:
                 f"  unit         {self.unit}; {self.num_units} of them",
                 f"  accountant   {self.accountant}",
                 f"  releases     {self.releases}",
+                *(
+                    []
+                    if self.composition == _SEQUENTIAL
+                    else [f"  composition  {self.composition}"]
+                ),
                 f"  randomness   {self.randomness}",
                 f"  noise        {self.noise}",
                 f"  not covered  {self.not_protected}",
@@ -124,6 +139,7 @@ def make_statement(
         unit=unit,
         num_units=num_units,
         not_protected="the number of units, the schema, the list of classes, the plan",
+        composition=_composition(cost),
         releases=sum(count for _, count in noise_multipliers(cost)),
         cost=json.loads(json.dumps(event_to_json(cost))),
         randomness=(
@@ -139,7 +155,7 @@ def make_statement(
 
 
 def tail_of(cost: DpEvent, *, num_values: int) -> float:
-    """Returns how much of delta the noise's cut tail takes, over all releases of a cost.
+    """Returns how much of delta the noise's cut tail takes, over all releases about one record.
 
     Releases without noise have no tail; they are not private at all.
     """
@@ -147,9 +163,19 @@ def tail_of(cost: DpEvent, *, num_values: int) -> float:
         1.0,
         sum(
             tail_delta(num_values, count, multiplier)
-            for multiplier, count in noise_multipliers(cost)
+            for multiplier, count in noise_multipliers(of_one_record(cost))
             if multiplier > 0 and count > 0
         ),
+    )
+
+
+def _composition(cost: DpEvent) -> str:
+    largest = num_shards(cost)
+    if largest == 1:
+        return _SEQUENTIAL
+    return (
+        f"parallel over {largest} disjoint shards: a record pays for the releases of its own shard,"
+        " which a public rule tells from its identity alone; the others never read it"
     )
 
 
