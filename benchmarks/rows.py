@@ -72,6 +72,8 @@ def measure(workload: Workload, batch: int, peers: Mapping[str, Peer], effort: E
         "speedup_over": _speedups(best, best["step"]),
         "peak_memory_ratio": _peak_bytes(clipped) / _peak_bytes(plain),
         "step_bound_ratio": best["step"] / (best["plain_step"] + best["threefry"]),
+        "equal_batch_bound_ratio": best["equal_batch_step"]
+        / (best["plain_step"] + best["threefry"]),
         "plain_step_ms": best["plain_step"],
         "equal_batch_step_ms": best["equal_batch_step"],
         "speedup_over_at_equal_batch": _speedups(best, best["equal_batch_step"]),

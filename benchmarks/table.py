@@ -22,6 +22,7 @@ def render(rows: Sequence[Row]) -> str:
         "of plain + noise": lambda row: _judged(
             row, "step_bound_ratio", row.get("step_bound_ratio")
         ),
+        "without padding": lambda row: _number(row.get("equal_batch_bound_ratio")),
         **{f"× {peer}": _speedup(peer) for peer in PEERS},
         "memory": lambda row: _judged(row, "peak_memory_ratio", row["peak_memory_ratio"]),
     }
