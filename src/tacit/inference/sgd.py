@@ -1,5 +1,6 @@
 """Stochastic gradient descent on the log posterior: DP-SGD, or MAP under a prior."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -8,14 +9,14 @@ import optax
 from dp_accounting import DpEvent
 
 from tacit import _tree
-from tacit.inference.base import Kernel, objective_of, potential_gradient
+from tacit.inference.base import Kernel, Objective, objective_of, potential_gradient
 from tacit.models import Model
 from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.samplers import Points
 from tacit.typing import Key, Params, Record, Tree
 
-__all__ = ["SGD"]
+__all__ = ["SGD", "descent"]
 
 
 class SGDState(NamedTuple):
@@ -68,19 +69,29 @@ class SGD:
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
-        objective = objective_of(model)
-        # Accepts transformations that want no extra arguments and those that do alike.
-        optimizer = optax.with_extra_args_support(self.optimizer)
-
-        def init(key: Key) -> SGDState:
-            params = objective.init(key)
-            return SGDState(params, optimizer.init(_tree.at_least_float32(params)))
-
-        def step(key: Key, state: SGDState, records: Record) -> tuple[SGDState, SGDInfo]:
-            gradient = potential_gradient(key, self.release, objective, state.params, records)
-            mean = jax.tree.map(lambda g: g / self.num_records, gradient)
-            params = _tree.at_least_float32(state.params)
-            updates, memory = optimizer.update(mean, state.optimizer, params)
-            return SGDState(optax.apply_updates(state.params, updates), memory), SGDInfo()
-
+        init, step = descent(objective_of(model), self.release, self.optimizer)
         return Kernel(init, step, lambda state: state.params, Points())
+
+
+def descent(
+    objective: Objective, release: GaussianSum, optimizer: optax.GradientTransformation
+) -> tuple[Callable[[Key], SGDState], Callable[[Key, SGDState, Record], tuple[SGDState, SGDInfo]]]:
+    """Returns ``init`` and ``step`` of an optimiser on the private gradient of an objective.
+
+    The optimiser sees the gradient of the objective divided by the public number of records.
+    """
+    # Accepts transformations that want no extra arguments and those that do alike.
+    optimizer = optax.with_extra_args_support(optimizer)
+
+    def init(key: Key) -> SGDState:
+        params = objective.init(key)
+        return SGDState(params, optimizer.init(_tree.at_least_float32(params)))
+
+    def step(key: Key, state: SGDState, records: Record) -> tuple[SGDState, SGDInfo]:
+        gradient = potential_gradient(key, release, objective, state.params, records)
+        mean = jax.tree.map(lambda g: g / release.sampling.num_records, gradient)
+        params = _tree.at_least_float32(state.params)
+        updates, memory = optimizer.update(mean, state.optimizer, params)
+        return SGDState(optax.apply_updates(state.params, updates), memory), SGDInfo()
+
+    return init, step

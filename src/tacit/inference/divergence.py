@@ -1,0 +1,71 @@
+"""Divergence of a Gaussian from the prior, ``KL(q | p) = -entropy(q) - E_q log p(w)``; no data.
+
+Entropies are in closed form. So is the expected log prior wherever the model's ``log_prior`` offers
+it; any other prior is averaged over draws.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from tacit import _tree
+from tacit.models import IntegrableLogPrior
+from tacit.typing import Array, Params, Scalar, Tree
+
+__all__ = ["diagonal_entropy", "expected_log_prior", "low_rank_entropy"]
+
+_ENTROPY_OF_STANDARD_NORMAL = 0.5 * (1 + math.log(2 * math.pi))
+
+
+def diagonal_entropy(std: Params) -> Scalar:
+    """Returns the entropy of independent normals.
+
+    Example:
+      >>> round(float(diagonal_entropy({"w": jnp.ones(2)})), 4)
+      2.8379
+    """
+    logs = [jnp.sum(jnp.log(leaf)) for leaf in jax.tree.leaves(_tree.at_least_float32(std))]
+    return sum(logs, jnp.zeros(())) + _tree.size(std) * _ENTROPY_OF_STANDARD_NORMAL
+
+
+def low_rank_entropy(std: Params, factors: Tree) -> Scalar:
+    """Returns the entropy of a normal with covariance ``diag(std**2) + factors^T factors``.
+
+    By the matrix determinant lemma only a matrix of the size of the rank is factorised.
+
+    Args:
+      std: the diagonal part.
+      factors: the low-rank part; like ``std``, with the rank as first axis of every leaf.
+    """
+
+    def gram(leaf: Array, std: Array) -> Array:
+        scaled = (leaf / std).reshape(len(leaf), -1)
+        return jnp.matmul(scaled, scaled.T, precision=jax.lax.Precision.HIGHEST)
+
+    grams = jax.tree.leaves(
+        jax.tree.map(gram, _tree.at_least_float32(factors), _tree.at_least_float32(std))
+    )
+    capacitance = sum(grams, jnp.eye(len(grams[0])))
+    log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(capacitance))))
+    return diagonal_entropy(std) + 0.5 * log_determinant
+
+
+def expected_log_prior(
+    log_prior: Callable[[Params], Scalar],
+    mean: Params,
+    std: Params,
+    draws: Callable[[], list[Params]],
+) -> Scalar:
+    """Returns ``E_q log p(w)``: exact where the prior knows it, else an average over draws.
+
+    Args:
+      log_prior: of the model.
+      mean: of every parameter.
+      std: standard deviation of every parameter.
+      draws: makes draws of the parameters, if they are needed.
+    """
+    if isinstance(log_prior, IntegrableLogPrior):
+        return log_prior.expected(mean, std)
+    return jnp.mean(jnp.stack([log_prior(draw) for draw in draws()]))
