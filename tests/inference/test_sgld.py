@@ -154,7 +154,7 @@ def test_the_stated_multiplier_is_never_above_the_one_used(schedule, noise_power
     )
     # Down to factors of 2^-30: in the end a float32 cannot hold their squares.
     num_steps = int(schedule.half_life * 30) if isinstance(schedule, Exponential) else 400
-    stated = method._stated_multipliers(num_steps, 0)
+    stated = method._noise.stated_multipliers(num_steps, 0)
 
     def multiplier(t):
         return method._info(t).noise_multiplier
@@ -187,7 +187,7 @@ def test_the_stated_multiplier_of_a_decay_is_below_the_exact_one(half_life, nois
     )
     steps = np.arange(int(half_life * 30))
     exact = 3.0 * 2.0 ** (-steps / half_life * noise_power)
-    assert (method._stated_multipliers(len(steps), 0) <= exact).all()
+    assert (method._noise.stated_multipliers(len(steps), 0) <= exact).all()
 
 
 def test_a_schedule_that_keeps_the_noise_costs_equal_releases():

@@ -8,9 +8,11 @@ from tacit.inference import (
     HMC,
     IVON,
     SGD,
+    SGHMC,
     SGLD,
     SWAG,
     VI,
+    Cyclical,
     Ensemble,
     IterateAverage,
     LowRank,
@@ -104,6 +106,14 @@ METHODS = {
         release=engine(full), optimizer=optax.adam(0.1), num_particles=2
     ),
     "IVON": IVON(release=engine(), learning_rate=0.1),
+    "SGHMC": SGHMC.fixed_noise(release=engine(full), step_size=1e-3, friction=0.1),
+    "SGHMC cyclical": SGHMC.fixed_temperature(
+        sampling=poisson,
+        clip_norm=CLIP_NORM,
+        step_size=1e-3,
+        friction=0.1,
+        schedule=Cyclical(num_steps=3),
+    ),
 }
 
 

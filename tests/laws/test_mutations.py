@@ -12,6 +12,7 @@ from laws import laws
 from laws.cases import METHODS, MODELS, engine, full, table
 from laws.planting import plant
 from tacit.inference import SGD, SGLD
+from tacit.inference.langevin import ScheduledNoise
 from tacit.privacy.clipping.bounds import Flat, PerLayer
 from tacit.privacy.clipping.rules import Dense
 from tacit.privacy.mechanism import GaussianSum
@@ -155,9 +156,9 @@ BUGS = {
         cost("SGD"),
     ),
     "a schedule's cost taken from its first step": (
-        SGLD,
+        ScheduledNoise,
         "cost",
-        "isinstance(self.schedule, Constant)",
+        "self.is_constant",
         "True",
         cost("SGLD decaying"),
     ),

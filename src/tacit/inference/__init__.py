@@ -16,8 +16,9 @@ from tacit.inference.ivon import IVON
 from tacit.inference.plan import Plan, calibrate, calibrate_batch_size, calibrate_steps
 from tacit.inference.progress import ProgressBar
 from tacit.inference.scheduled import Ramp, Scheduled
-from tacit.inference.schedules import Constant, Cosine, Exponential, Polynomial
+from tacit.inference.schedules import Constant, Cosine, Cyclical, Exponential, Polynomial
 from tacit.inference.sgd import SGD
+from tacit.inference.sghmc import SGHMC
 from tacit.inference.sgld import SGLD
 from tacit.inference.swag import SWAG, IterateAverage
 from tacit.inference.vi import VI, RecordDraws, SharedDraws
@@ -26,6 +27,7 @@ __all__ = [
     "HMC",
     "IVON",
     "SGD",
+    "SGHMC",
     "SGLD",
     "SWAG",
     "VI",
@@ -33,6 +35,7 @@ __all__ = [
     "ClipNormChoice",
     "Constant",
     "Cosine",
+    "Cyclical",
     "Ensemble",
     "Exponential",
     "Fit",

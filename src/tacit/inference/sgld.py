@@ -2,14 +2,11 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from dp_accounting import DpEvent
-from numpy.typing import NDArray
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
@@ -20,20 +17,17 @@ from tacit.inference.base import (
     objective_of,
     potential_gradient,
 )
+from tacit.inference.langevin import FIXED_TEMPERATURE, LangevinInfo, ScheduledNoise
 from tacit.inference.schedules import Constant, Schedule
 from tacit.models import Model
 from tacit.privacy.clipping import Clipping, Flat
-from tacit.privacy.events import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.noise import gaussian_noise
 from tacit.privacy.sampling import Sampling
 from tacit.samplers import Points
-from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+from tacit.typing import Array, Key, Params, Record, Tree
 
 __all__ = ["SGLD"]
-
-_ROUNDING = 2.0**-20
-"""Eight float32 roundings: what one operation of a schedule may lose, relative to its argument."""
 
 
 class SGLDState(NamedTuple):
@@ -41,14 +35,6 @@ class SGLDState(NamedTuple):
 
     params: Params
     step: Array
-
-
-class SGLDInfo(NamedTuple):
-    """Public settings of the step just made."""
-
-    step_size: Scalar
-    noise_multiplier: Scalar
-    temperature: Scalar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +118,7 @@ class SGLD:
             ),
             step_size=step_size,
             schedule=schedule or Constant(),
-            noise_power=-0.5,
+            noise_power=FIXED_TEMPERATURE,
         )
 
     @classmethod
@@ -214,41 +200,12 @@ class SGLD:
 
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
         """One release a step, each with the multiplier of its step or slightly less."""
-        if not self.release.is_private or isinstance(self.schedule, Constant) or not num_steps:
-            return repeated(self.release.cost, num_steps)
-        events = [
-            repeated(self.release.cost_of(float(multiplier)), len(list(equal)))
-            for multiplier, equal in groupby(self._stated_multipliers(num_steps, start))
-        ]
-        return composed(*events)
-
-    def _stated_multipliers(self, num_steps: int, start: int) -> NDArray[np.float64]:
-        """Lower bounds on the multipliers of the steps, however their computation is compiled.
-
-        The run and this function evaluate the schedule in float32 in different programs, which
-        may round differently. A power or an exponential turns a rounding of its exponent into a
-        relative error of the result in proportion to the logarithm of the result, and raising to
-        ``noise_power`` multiplies the error that the factor already has.
-        """
-        steps = jnp.arange(start, start + num_steps)
-        factors = np.asarray(jax.vmap(self.schedule)(steps), np.float64)
-        used = np.asarray(jax.vmap(lambda t: self._info(t).noise_multiplier)(steps), np.float64)
-        magnitude = 1 + np.abs(np.log2(np.maximum(factors, np.finfo(np.float32).tiny)))
-        margin = _ROUNDING * (1 + abs(self.noise_power) * magnitude)
-        return np.asarray(used * np.maximum(1 - margin, 0.0))
+        return self._noise.cost(num_steps, start)
 
     def scale_noise(self, factor: float) -> Self:
         """Scales the noise; at fixed temperature the step size follows, else the temperature."""
-        multiplier = self.release.noise_multiplier * factor
-        scaled = replace(self, release=replace(self.release, noise_multiplier=multiplier))
-        if self.noise_power != -0.5:
-            return scaled
-        if factor == 0:
-            raise InvalidArgumentError(
-                "factor must be positive at fixed temperature; got 0. For a run without privacy"
-                " use SGLD.non_private."
-            )
-        return replace(scaled, step_size=self.step_size / factor**2)
+        release, step_factor = self._noise.scaled(factor)
+        return replace(self, release=release, step_size=self.step_size * step_factor)
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
@@ -257,10 +214,10 @@ class SGLD:
         def init(key: Key) -> SGLDState:
             return SGLDState(objective.init(key), jnp.zeros((), jnp.int32))
 
-        def step(key: Key, state: SGLDState, records: Record) -> tuple[SGLDState, SGLDInfo]:
+        def step(key: Key, state: SGLDState, records: Record) -> tuple[SGLDState, LangevinInfo]:
             gradient_key, langevin_key = jax.random.split(key)
             info = self._info(state.step)
-            gradient = self._gradient(gradient_key, objective, state.params, records, info)
+            gradient = self._gradient(gradient_key, objective, state, records)
             params = jax.tree.map(
                 lambda w, g: (w - 0.5 * info.step_size * g).astype(w.dtype), state.params, gradient
             )
@@ -275,22 +232,20 @@ class SGLD:
 
         return Kernel(init, step, lambda state: state.params, Points())
 
-    def _info(self, step: Array) -> SGLDInfo:
-        factor = self.schedule(step)
-        step_size = self.step_size * factor
-        multiplier = self.release.noise_multiplier * factor**self.noise_power
-        if not self.release.is_private:
-            return SGLDInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
-        scale = self.release.clip_norm / self.release.sampling.rate
-        return SGLDInfo(step_size, multiplier, step_size * (multiplier * scale / 2) ** 2)
+    @property
+    def _noise(self) -> ScheduledNoise:
+        return ScheduledNoise(release=self.release, schedule=self.schedule, power=self.noise_power)
 
-    def _gradient(
-        self, key: Key, objective: Objective, params: Params, records: Record, info: SGLDInfo
-    ) -> Tree:
-        # A constant multiplier goes in as the configured number, so that cost and noise agree
-        # to the last bit.
-        constant = isinstance(self.schedule, Constant) or not self.release.is_private
-        multiplier = None if constant else info.noise_multiplier
+    def _info(self, step: Array) -> LangevinInfo:
+        step_size = self.step_size * self.schedule(step)
+        multiplier = self._noise.multiplier(step)
+        if not self.release.is_private:
+            return LangevinInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
+        scale = self.release.clip_norm / self.release.sampling.rate
+        return LangevinInfo(step_size, multiplier, step_size * (multiplier * scale / 2) ** 2)
+
+    def _gradient(self, key: Key, objective: Objective, state: SGLDState, records: Record) -> Tree:
+        params, multiplier = state.params, self._noise.override(state.step)
         if not self.pre_noise:
             return potential_gradient(
                 key, self.release, objective, params, records, noise_multiplier=multiplier

@@ -1,0 +1,243 @@
+"""Stochastic gradient Hamiltonian Monte Carlo whose privacy noise is that of its friction."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from dp_accounting import DpEvent
+
+from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.inference.base import Kernel, objective_of, potential_gradient
+from tacit.inference.langevin import FIXED_TEMPERATURE, LangevinInfo, ScheduledNoise
+from tacit.inference.schedules import Constant, Schedule
+from tacit.models import Model
+from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.noise import gaussian_noise
+from tacit.privacy.sampling import Sampling
+from tacit.samplers import Points
+from tacit.typing import Array, Key, Params, Record, Tree
+
+__all__ = ["SGHMC"]
+
+
+class SGHMCState(NamedTuple):
+    """Position and momentum, both sums of releases, and how many steps led to them."""
+
+    params: Params
+    momentum: Tree
+    step: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGHMC:
+    """Langevin dynamics with momentum on ``U(w) = sum of losses - log p(w)``.
+
+        m' = (1 - a) m - sqrt(h) [ G/q - grad log p(w) ],    G = sum clip(g_i) + s C xi
+        w' = w + sqrt(h) m'
+
+    Friction ``a`` takes momentum out, and noise must bring back as much. In the time that a step
+    takes, ``sqrt(h)``, the friction per time is ``a / sqrt(h)``, and the dynamics keep
+    ``exp(-U(w)/tau - |m|^2/(2 tau))`` if their noise has variance ``2 tau`` times friction per
+    time, that is ``2 a tau`` a step. The engine's noise enters the momentum with variance
+    ``h s**2 C**2 / q**2``. So
+
+        s = (q / C) sqrt(2 a tau / h),    tau = h s**2 C**2 / (2 a q**2),
+
+    and one release serves privacy and sampling. With ``v = sqrt(h) m`` this is the usual form,
+    ``v' = (1 - a) v - h [...]`` and ``w' = w + v'``; momentum is kept as ``m`` because its scale
+    does not change when the step size does. ``a = 1`` forgets all momentum: SGLD with twice the
+    step size. At one temperature and ``h``, less friction means less noise, so more cost a step,
+    and steps that go further.
+
+    Use the constructors: `fixed_temperature` (the step size then follows from the budget),
+    `fixed_noise` (the temperature follows and is reported), `non_private`.
+
+    Guarantee:
+      One release a step. Position and momentum are functions of releases, and nothing in `State` or
+      `Info` depends on a less noisy gradient. Thinning gives no discount.
+
+    What is sampled: as with SGLD, clipping biases the drift, and Poisson batches add noise of
+    their own, so the temperature is a lower bound. The step size biases the variance: on a
+    Gaussian of precision ``b`` it is ``(tau / b) / (1 - h b / (2 (2 - a)))``, which also says how
+    large steps may be.
+
+    Args:
+      release: the engine. Its noise multiplier belongs to the first step.
+      step_size: ``h`` of the first step.
+      friction: the part of the momentum that a step takes away, ``a``, in (0, 1].
+      schedule: factor of the step size at each step.
+      noise_power: how noise follows the step size, ``s_t = s_0 (h_t / h_0) ** noise_power``: -1/2
+        keeps the temperature, 0 keeps the noise.
+      langevin_temperature: for non-private runs only, where the method draws the noise itself.
+
+    Example:
+      >>> from tacit.privacy.sampling import PoissonBatch
+      >>> method = SGHMC.fixed_temperature(
+      ...     sampling=PoissonBatch(num_records=60_000, batch_size=256),
+      ...     clip_norm=1.5, step_size=1e-5, friction=0.1)
+      >>> f"{method.release.noise_multiplier:.3f}"
+      '0.402'
+
+    Reference:
+      Chen, Fox, Guestrin, "Stochastic gradient Hamiltonian Monte Carlo" (2014), equation 15.
+    """
+
+    release: GaussianSum
+    step_size: float
+    friction: float
+    schedule: Schedule = field(default_factory=Constant)
+    noise_power: float = 0.0
+    langevin_temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check.positive(step_size=self.step_size)
+        _check.fraction(friction=self.friction)
+        _check.finite(noise_power=self.noise_power)
+        _check.non_negative(langevin_temperature=self.langevin_temperature)
+        if self.release.is_private and self.langevin_temperature:
+            raise InvalidArgumentError(
+                f"langevin_temperature must be 0 in a private run; got {self.langevin_temperature}."
+                " There the engine adds all the noise: use SGHMC.fixed_temperature."
+            )
+
+    @classmethod
+    def fixed_temperature(
+        cls,
+        *,
+        sampling: Sampling,
+        clip_norm: float,
+        step_size: float,
+        friction: float,
+        temperature: float = 1.0,
+        schedule: Schedule | None = None,
+        clipping: Clipping | None = None,
+        chunk_size: int | None = None,
+    ) -> "SGHMC":
+        """Returns a sampler at a given temperature: ``s = (q / C) sqrt(2 a temperature / h)``.
+
+        Calibration then changes the step size: a smaller budget means smaller steps.
+        """
+        _check.positive(temperature=temperature, step_size=step_size, clip_norm=clip_norm)
+        _check.fraction(friction=friction)
+        multiplier = sampling.rate / clip_norm * math.sqrt(2 * friction * temperature / step_size)
+        return cls(
+            release=GaussianSum(
+                sampling=sampling,
+                clip_norm=clip_norm,
+                noise_multiplier=multiplier,
+                clipping=clipping or Flat(),
+                chunk_size=chunk_size,
+            ),
+            step_size=step_size,
+            friction=friction,
+            schedule=schedule or Constant(),
+            noise_power=FIXED_TEMPERATURE,
+        )
+
+    @classmethod
+    def fixed_noise(
+        cls,
+        *,
+        release: GaussianSum,
+        step_size: float,
+        friction: float,
+        schedule: Schedule | None = None,
+    ) -> "SGHMC":
+        """Returns a sampler with the noise that the budget asks for; its temperature follows."""
+        return cls(
+            release=release,
+            step_size=step_size,
+            friction=friction,
+            schedule=schedule or Constant(),
+        )
+
+    @classmethod
+    def non_private(
+        cls,
+        *,
+        sampling: Sampling,
+        step_size: float,
+        friction: float,
+        temperature: float = 1.0,
+        schedule: Schedule | None = None,
+        chunk_size: int | None = None,
+    ) -> "SGHMC":
+        """Returns plain SGHMC: no clip, friction's noise by the method, epsilon infinite."""
+        return cls(
+            release=GaussianSum(
+                sampling=sampling, clip_norm=math.inf, noise_multiplier=0.0, chunk_size=chunk_size
+            ),
+            step_size=step_size,
+            friction=friction,
+            schedule=schedule or Constant(),
+            langevin_temperature=temperature,
+        )
+
+    @property
+    def num_records(self) -> int:
+        """How many records the method was configured for."""
+        return self.release.sampling.num_records
+
+    def temperature(self, step: int = 0) -> float:
+        """The temperature of the injected noise at a step, a lower bound on that of the chain."""
+        return float(self._info(jnp.asarray(step)).temperature)
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """One release a step, each with the multiplier of its step or slightly less."""
+        return self._noise.cost(num_steps, start)
+
+    def scale_noise(self, factor: float) -> Self:
+        """Scales the noise; at fixed temperature the step size follows, else the temperature."""
+        release, step_factor = self._noise.scaled(factor)
+        return replace(self, release=release, step_size=self.step_size * step_factor)
+
+    def build(self, model: Model) -> Kernel:
+        """Returns the kernel for a model; chains start at rest."""
+        objective = objective_of(model)
+
+        def init(key: Key) -> SGHMCState:
+            params = objective.init(key)
+            momentum = jax.tree.map(jnp.zeros_like, _tree.at_least_float32(params))
+            return SGHMCState(params, momentum, jnp.zeros((), jnp.int32))
+
+        def step(key: Key, state: SGHMCState, records: Record) -> tuple[SGHMCState, LangevinInfo]:
+            gradient_key, noise_key = jax.random.split(key)
+            info = self._info(state.step)
+            time = jnp.sqrt(info.step_size)
+            gradient = potential_gradient(
+                gradient_key,
+                self.release,
+                objective,
+                state.params,
+                records,
+                noise_multiplier=self._noise.override(state.step),
+            )
+            momentum = jax.tree.map(
+                lambda m, g: (1 - self.friction) * m - time * g, state.momentum, gradient
+            )
+            if self.langevin_temperature:
+                std = math.sqrt(2 * self.friction * self.langevin_temperature)
+                noise = gaussian_noise(noise_key, momentum, std=std)
+                momentum = jax.tree.map(jnp.add, momentum, noise)
+            params = jax.tree.map(
+                lambda w, m: (w + time * m).astype(w.dtype), state.params, momentum
+            )
+            return SGHMCState(params, momentum, state.step + 1), info
+
+        return Kernel(init, step, lambda state: state.params, Points())
+
+    @property
+    def _noise(self) -> ScheduledNoise:
+        return ScheduledNoise(release=self.release, schedule=self.schedule, power=self.noise_power)
+
+    def _info(self, step: Array) -> LangevinInfo:
+        step_size = self.step_size * self.schedule(step)
+        multiplier = self._noise.multiplier(step)
+        if not self.release.is_private:
+            return LangevinInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
+        std = multiplier * self.release.clip_norm / self.release.sampling.rate
+        return LangevinInfo(step_size, multiplier, step_size * std**2 / (2 * self.friction))
