@@ -4,6 +4,7 @@ A sampler is plain configuration. It is saved by its name and its fields, and lo
 list of samplers below; it sees no record, so drawing is post-processing and free.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -131,10 +132,8 @@ class LowRankGaussian:
 
     def draw(self, key: Key, kept: Tree) -> Params:
         """Returns ``mean + std * e + factors^T z`` with ``e`` and ``z`` standard normal."""
-        diagonal_key, factor_key = jax.random.split(key)
-        noise = _standard_normal(diagonal_key, kept["mean"])
         # One z for all leaves: that is what correlates them.
-        z = jax.random.normal(factor_key, (self.rank,))
+        noise, z = _standard_normal(key, (kept["mean"], jnp.zeros(self.rank)))
 
         def leaf(mean: Array, std: Array, factors: Array, e: Array) -> Array:
             return (mean + std * e + jnp.tensordot(z, factors, axes=1)).astype(mean.dtype)
@@ -180,8 +179,12 @@ def _shapes(model: Model) -> Tree:
 
 
 def _standard_normal(key: Key, like: Tree) -> Tree:
-    return jax.tree.map(
-        lambda leaf_key, leaf: jax.random.normal(leaf_key, leaf.shape),
-        _tree.split_like(key, like),
-        like,
-    )
+    # One draw for the whole tree: a draw for each leaf would compile the generator once for each.
+    leaves, treedef = jax.tree.flatten(like)
+    values = jax.random.normal(key, (_tree.size(like),))
+    ends = itertools.accumulate((leaf.size for leaf in leaves), initial=0)
+    parts = [
+        values[start:stop].reshape(leaf.shape)
+        for leaf, (start, stop) in zip(leaves, itertools.pairwise(ends), strict=True)
+    ]
+    return jax.tree.unflatten(treedef, parts)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from tacit import _check, _tree
+from tacit import _check
 from tacit.inference.divergence import diagonal_entropy, low_rank_entropy
+from tacit.privacy.noise import gaussian_noise
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Sampler
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
@@ -154,22 +155,15 @@ class LowRank:
     def init(self, key: Key, params: Params) -> GuideParams:
         """Returns the model's parameters as means, and random factors."""
         scale = self.init_std / math.sqrt(2 * self.rank)
-        factors = tuple(
-            jax.tree.map(
-                lambda e: (scale * e).astype(e.dtype), _standard_normal(factor_key, params)
-            )
-            for factor_key in jax.random.split(key, self.rank)
-        )
+        noise = _standard_normal(key, (params,) * self.rank)
+        factors = jax.tree.map(lambda e: (scale * e).astype(e.dtype), noise)
         rho = _constant_rho(params, self.init_std / math.sqrt(2))
         return {"mean": params, "rho": rho, "factors": factors}
 
     def noise(self, key: Key, guide: GuideParams) -> Noise:
         """Draws one standard normal for each parameter and one for each factor."""
-        diagonal_key, factor_key = jax.random.split(key)
-        return {
-            "diagonal": _standard_normal(diagonal_key, guide["mean"]),
-            "factors": jax.random.normal(factor_key, (self.rank,)),
-        }
+        like = {"diagonal": guide["mean"], "factors": jnp.zeros(self.rank)}
+        return _standard_normal(key, like)
 
     def draw(self, guide: GuideParams, noise: Noise) -> Params:
         """Returns ``mean + softplus(rho) * e + sum_k z_k * factor_k``."""
@@ -213,8 +207,5 @@ def _constant_rho(params: Params, std: float) -> Tree:
 
 
 def _standard_normal(key: Key, like: Tree) -> Tree:
-    return jax.tree.map(
-        lambda leaf_key, leaf: jax.random.normal(leaf_key, leaf.shape).astype(leaf.dtype),
-        _tree.split_like(key, like),
-        like,
-    )
+    noise = gaussian_noise(key, like, std=1.0)
+    return jax.tree.map(lambda e, leaf: e.astype(leaf.dtype), noise, like)
