@@ -23,7 +23,7 @@ from tacit.privacy.clipping import (
 from tacit.privacy.clipping.classification import Map
 from tacit.privacy.clipping.engine import Recipe, make_recipe, norms_and_sum
 from tacit.privacy.clipping.gradient import find_recipe
-from tacit.privacy.clipping.rules import Dense, Layout, Lookup
+from tacit.privacy.clipping.rules import Dense, Layout, Lookup, joint_squared_norm
 from tacit.privacy.clipping.tracing import trace
 from tacit.privacy.clipping.verification import _verdicts, is_verified
 from tacit.rng import seeded_key
@@ -128,6 +128,12 @@ def grouped_convolution(w, x, key):
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )  # fmt: skip
     return jnp.sum(jnp.tanh(h))
+
+
+def attacked(w, record, key):
+    fixed = lax.stop_gradient(w)
+    slope = jax.grad(lambda x: mlp(fixed, (x, record[1]), key))(record[0])
+    return mlp(w, (record[0] + 0.1 * jnp.sign(slope), record[1]), key)
 
 
 def attention(w, x, key):
@@ -247,6 +253,15 @@ CASES = {
         normal(B, 6),
     ),
     "interval bounds": Case(interval, {"a": normal(6, 5), "b": normal(5, 4)}, normal(B, 6)),
+    "two shared draws": Case(
+        lambda w, r, k: sum(
+            mlp(jax.tree.map(lambda m, v, e: m - jnp.exp(v) * e, w["m"], w["v"], draw), r, k)
+            for draw in (DRAW, jax.tree.map(jnp.cos, DRAW))
+        ),
+        {"m": MLP, "v": jax.tree.map(lambda w: 0.3 * w - 1, MLP)},
+        LABELLED,
+    ),
+    "against an attack": Case(attacked, MLP, LABELLED),
     "slices of one weight": Case(
         lambda w, x, k: jnp.sum(jnp.tanh(x @ w[:, :3])) + jnp.sum(jnp.sin(x @ w[:, 3:])),
         normal(5, 7),
@@ -496,6 +511,42 @@ def test_the_gram_form_never_under_estimates_even_when_positions_cancel(spread):
     )
     exact = np.sum(np.einsum("bgtk,bgtm->bgkm", a.astype(float), d.astype(float)) ** 2, (1, 2, 3))
     assert (np.asarray(part.squared_norm(None), float) >= exact * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e2, 1e4])
+def test_a_weight_and_its_absolute_value_are_not_under_estimated_when_they_cancel(spread):
+    random = np.random.default_rng(3)
+    w = np.abs(random.normal(size=(6, 5))).astype(np.float32)  # so that |w| = w
+    a = (spread * random.normal(size=(50, 1, 1, 6))).astype(np.float32)
+    d = random.normal(size=(50, 1, 1, 5)).astype(np.float32)
+    near = (a * (1 + 1e-5 * random.normal(size=(50, 1, 1, 1)))).astype(np.float32)
+    parts = [
+        Dense(
+            inputs=jnp.asarray(inputs),
+            cotangents=jnp.asarray(cotangents),
+            layout=Layout((), (0,), (1,)),
+            is_stacked=False,
+        )
+        for inputs, cotangents in ((a, d), (near, -d))
+    ]
+    found = joint_squared_norm([(parts[0], None), (parts[1], jnp.sign(w))])
+    gap = (a.astype(float) - near.astype(float))[:, 0, 0]
+    exact = np.sum(np.einsum("bk,bm->bkm", gap, d[:, 0, 0].astype(float)) ** 2, (1, 2))
+    assert (np.asarray(found, float) >= exact * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize("name", ["interval bounds", "two shared draws", "against an attack"])
+def test_robust_losses_and_several_draws_form_no_matrix(name):
+    case = find(name)
+    record = jax.tree.map(lambda leaf: leaf[0], case.records)
+    report = explain_clipping(case.loss, case.params, record)
+    # The radius of the input is a constant here, so that the first layer's bound has no record.
+    skipped = "a" if name == "interval bounds" else None
+    assert all(
+        path.num_formed == 0
+        for path in report.parameters
+        if len(path.shape) == 2 and path.name != skipped
+    )
 
 
 def test_look_ups_that_cancel_are_not_under_estimated():

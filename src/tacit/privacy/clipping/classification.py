@@ -18,7 +18,7 @@ from jax.extend import core
 
 from tacit.privacy.clipping.tracing import Program, Value, _Split, dtype_of, shape_of
 
-__all__ = ["Map", "classify"]
+__all__ = ["Map", "Path", "classify"]
 
 
 class Map(enum.Enum):
@@ -29,7 +29,7 @@ class Map(enum.Enum):
     GENERAL = "some other function of the parameter"
 
 
-class _Path(NamedTuple):
+class Path(NamedTuple):
     """A map together with how entries were moved, so that two paths can be compared."""
 
     map: Map
@@ -49,31 +49,31 @@ _PREDICATES = {"ne", "eq", "lt", "gt", "le", "ge", "is_finite", "not", "and", "o
 _INNER = {"custom_jvp_call": "call_jaxpr"}
 
 
-def classify(program: Program, leaf: int, value: Value) -> Map:
-    """Returns how a value of the parameter part depends on a leaf."""
+def classify(program: Program, leaf: int, value: Value) -> Path:
+    """Returns how a value of the parameter part depends on a leaf, and how entries were moved."""
     parameter = program.split.inputs(0)[len(program.consts) + leaf]
-    top = _paths(program.split, {parameter: _Path(Map.MOVED, ())}, levels=(0,))
+    top = _paths(program.split, {parameter: Path(Map.MOVED, ())}, levels=(0,))
     if value.scope is None:
-        return top[value.var].map
+        return top[value.var]
     scan = program.scans[value.scope]
     seeds = {
         inside: top[outside]
         for inside, outside in zip(scan.body.jaxpr.jaxpr.invars, scan.equation.invars, strict=True)
         if isinstance(outside, core.Var) and outside in top and scan.body.level[inside] < 2
     }
-    return _paths(scan.body, seeds, levels=(0, 1))[value.var].map
+    return _paths(scan.body, seeds, levels=(0, 1))[value.var]
 
 
 def _paths(
-    split: _Split, paths: dict[core.Var, _Path], *, levels: tuple[int, ...]
-) -> dict[core.Var, _Path]:
+    split: _Split, paths: dict[core.Var, Path], *, levels: tuple[int, ...]
+) -> dict[core.Var, Path]:
     for level in levels:
         for equation in split.equations[level]:
             _extend(equation, paths)
     return paths
 
 
-def _extend(equation: core.JaxprEqn, paths: dict[core.Var, _Path]) -> None:
+def _extend(equation: core.JaxprEqn, paths: dict[core.Var, Path]) -> None:
     """Continues the paths of an equation's operands to its results."""
     trained = [
         operand for operand in equation.invars if isinstance(operand, core.Var) and operand in paths
@@ -84,8 +84,8 @@ def _extend(equation: core.JaxprEqn, paths: dict[core.Var, _Path]) -> None:
 
 
 def _after(
-    equation: core.JaxprEqn, trained: list[core.Var], incoming: list[_Path], out: core.Var
-) -> _Path:
+    equation: core.JaxprEqn, trained: list[core.Var], incoming: list[Path], out: core.Var
+) -> Path:
     """Returns the path to a result, given the operands that depend on the leaf and their paths."""
     name, path = equation.primitive.name, incoming[0]
     shapes = {shape_of(operand) for operand in trained}
@@ -103,7 +103,7 @@ def _after(
         name in _INNER and _is_elementwise(equation.params[_INNER[name]], out)
     ):
         found = Map.ELEMENTWISE
-    return _Path(found, path.moves if found is not Map.GENERAL else ())
+    return Path(found, path.moves if found is not Map.GENERAL else ())
 
 
 def _keeps_values(equation: core.JaxprEqn) -> bool:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from tacit.privacy.clipping import reference
 from tacit.privacy.clipping.bounds import Clipping
 from tacit.privacy.clipping.classification import Map, classify
-from tacit.privacy.clipping.rules import Dense, Part, part_of
+from tacit.privacy.clipping.rules import Dense, Part, joint_squared_norm, part_of, prefers_joint
 from tacit.privacy.clipping.tracing import Program, Site, Value
 from tacit.typing import Array, Key, Params, Tree
 
@@ -42,11 +42,13 @@ class Recipe:
       program: the loss, taken apart.
       reads: the values through which each leaf acts.
       maps: how each of them depends on the leaf.
+      are_aligned: whether a leaf's values have their entries in one order.
     """
 
     program: Program
     reads: tuple[tuple[Value, ...], ...]
     maps: tuple[tuple[Map, ...], ...]
+    are_aligned: tuple[bool, ...]
 
     def uses(self, value: Value) -> list[tuple[Site, int]]:
         """Returns the sites that read a value, with its position among their operands."""
@@ -72,11 +74,15 @@ def make_recipe(program: Program) -> Recipe:
         tuple(value for value, leaves in program.values.items() if leaf in leaves)
         for leaf in range(program.num_params)
     )
-    maps = tuple(
-        tuple(classify(program, leaf, value) for value in values)
-        for leaf, values in enumerate(reads)
+    paths = [
+        [classify(program, leaf, value) for value in values] for leaf, values in enumerate(reads)
+    ]
+    return Recipe(
+        program=program,
+        reads=reads,
+        maps=tuple(tuple(path.map for path in each) for each in paths),
+        are_aligned=tuple(len({path.moves for path in each}) == 1 for each in paths),
     )
-    return Recipe(program=program, reads=reads, maps=maps)
 
 
 def clipped_sum_by_norms(
@@ -188,7 +194,8 @@ class _Batch:
         if not reads:
             return jnp.zeros(self.num_records)
         if not self.recipe.is_direct(leaf):
-            return _squares(self._pulled_back(leaf))
+            joint = self._joint(leaf)
+            return _squares(self._pulled_back(leaf)) if joint is None else joint_squared_norm(joint)
         (value,) = reads
         weight = self._derivative(leaf, value) if maps[0] is Map.ELEMENTWISE else None
         part = self._part(value)
@@ -197,6 +204,22 @@ class _Batch:
             return _squares(formed if weight is None else formed * weight)
         return part.squared_norm(weight)
 
+    def _joint(self, leaf: int) -> list[tuple[Dense, Array | None]] | None:
+        """Returns the parts of a leaf that is read as several functions of itself, with weights."""
+        reads, maps = self.recipe.reads[leaf], self.recipe.maps[leaf]
+        if len(reads) < 2 or Map.GENERAL in maps or not self.recipe.are_aligned[leaf]:
+            return None
+        parts = [part for value in reads if isinstance(part := self._part(value), Dense)]
+        parameter = self.recipe.program.split.inputs(0)[len(self.recipe.program.consts) + leaf]
+        is_weighted = [value.var is not parameter for value in reads]
+        if len(parts) < len(reads) or not prefers_joint(parts, is_weighted):
+            return None
+        weights = [
+            self._derivative(leaf, value) if weighted else None
+            for value, weighted in zip(reads, is_weighted, strict=True)
+        ]
+        return list(zip(parts, weights, strict=True))
+
     def way(self, leaf: int) -> str:
         """Returns in words how a leaf's norm is obtained."""
         reads = self.recipe.reads[leaf]
@@ -204,6 +227,8 @@ class _Batch:
             return "not used by the loss"
         names = sorted({site.name for value in reads for site, _ in self.recipe.uses(value)})
         where = f"at {', '.join(names)}"
+        if self._joint(leaf) is not None:
+            return f"joint Gram form {where}"
         if not self.recipe.is_direct(leaf):
             return f"formed {where}, then pulled back to the parameter"
         part = self._part(reads[0])

@@ -8,15 +8,17 @@ gradient of its weights is G = sum_t a_t d_t^T. Then
     several positions        |G|^2 = sum_{t,t'} (a_t . a_t') (d_t . d_t')      (Gram form)
                              or G is formed, whichever is cheaper
 
-and a convolution is dense on patches. In a table, cotangents of positions that look up the same row
-add up, so |G|^2 = sum over rows of |sum_t d_t|^2. What has no rule is *formed*: ``vmap`` of the derivative
-of that one operation.
+and a convolution is dense on patches. In a table, cotangents of positions that look up the same
+row add up, so |G|^2 = sum over rows of |sum_t d_t|^2. A leaf that is read as several functions of
+itself has a joint form. What has no rule is *formed*: ``vmap`` of the derivative of that one
+operation.
 
 Norms must not be under-estimated. The first two forms are sums of positive terms; inputs are
 scaled by their largest entry first, so that no square under- or overflows. The Gram form and the
 sums of a table's rows cancel, so they are raised by a bound on their rounding error.
 """
 
+import functools
 import itertools
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -28,7 +30,7 @@ from jax import lax
 from tacit.privacy.clipping.tracing import Site, shape_of
 from tacit.typing import Array
 
-__all__ = ["Dense", "Lookup", "Part", "Slice", "part_of"]
+__all__ = ["Dense", "Lookup", "Part", "Slice", "joint_squared_norm", "part_of", "prefers_joint"]
 
 _FORMED_PRICE = 8
 """What a number costs that goes through memory, in multiplications; a rough measured figure."""
@@ -159,6 +161,54 @@ class Dense:
         """The value's axes in the given order, behind the iterations of a scan."""
         shift = 1 if self.is_stacked else 0
         return [*range(shift), *(axis + shift for axes in parts for axis in axes)]
+
+
+def prefers_joint(parts: list[Dense], is_weighted: list[bool]) -> bool:
+    """Whether `joint_squared_norm` applies to these parts, and is cheaper than forming."""
+    if len({(part.layout, part.is_stacked) for part in parts}) != 1 or parts[0].is_stacked:
+        return False
+    plain = sum(part.inputs.shape[2] for part, w in zip(parts, is_weighted, strict=True) if not w)
+    every = sum(part.inputs.shape[2] for part in parts)
+    num_products = every * (every + 1) // 2 - plain * (plain + 1) // 2
+    return num_products <= _FORMED_PRICE * len(parts)
+
+
+def joint_squared_norm(parts: list[tuple[Dense, Array | None]]) -> Array:
+    """Returns |sum_r J_r * G_r|^2 of each record: one leaf read as several functions of itself.
+
+    With positions p, q of all parts it is sum_pq (a_p a_q)^T (J_p J_q) (d_p d_q), products by
+    entry: one matrix product for each pair in which a weight stands, the Gram form for the others.
+    It cancels, so it is raised like the Gram form.
+    """
+    scaled, scales = [], []
+    for part, weight in parts:
+        a, a_scale = _scaled(part.inputs)
+        d, d_scale = _scaled(part.cotangents)
+        largest = jnp.ones(()) if weight is None else jnp.max(jnp.abs(weight))
+        j = None if weight is None else part._ordered(weight) / jnp.where(largest == 0, 1, largest)
+        scaled.append((a, d, j))
+        scales.append(a_scale * d_scale * largest)
+    top = functools.reduce(jnp.maximum, scales)
+    safe = jnp.where(top == 0, 1.0, top)
+    total, size, num_terms = jnp.zeros(()), jnp.zeros(()), 0
+    positions = []
+    for (a, own, j), scale in zip(scaled, scales, strict=True):
+        d = own * (scale / safe)[:, None, None, None]
+        size += jnp.sum(jnp.sqrt(jnp.sum(a**2, -1) * jnp.sum(d**2, -1)), axis=(1, 2))
+        positions += [(a[:, :, t], d[:, :, t], j) for t in range(a.shape[2])]
+    for p, (a, d, j) in enumerate(positions):
+        for q, (b, e, k) in enumerate(positions[: p + 1]):
+            times = 1.0 if p == q else 2.0
+            if j is None and k is None:
+                term = jnp.sum(jnp.sum(a * b, -1) * jnp.sum(d * e, -1), axis=-1)
+            else:
+                w = k if j is None else j if k is None else j * k
+                spread = jnp.einsum("bgk,gkm->bgm", a * b, w, precision=_PRECISE)
+                term = jnp.sum(spread * d * e, axis=(1, 2))
+            total += times * term
+            num_terms += 2 * a.shape[1] * a.shape[2] * d.shape[2]
+    bound = jnp.maximum(total, 0.0) + _GRAM_ERROR * jnp.square(size)
+    return jnp.square(top) * (bound + _UNDERFLOW * num_terms)
 
 
 @dataclass(frozen=True, kw_only=True)

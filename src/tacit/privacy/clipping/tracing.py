@@ -244,6 +244,8 @@ def _divide(split: _Split, scope: int | None, sites: list[Site], scans: list[_Sc
     for equation in split.jaxpr.jaxpr.eqns:
         level = max((split.level_of(operand) for operand in equation.invars), default=0)
         depends = frozenset().union(*(split.depends_of(operand) for operand in equation.invars))
+        if equation.primitive.name == "stop_gradient":
+            depends = frozenset()  # what is behind it trains nothing: an attack, a target network
         for out in equation.outvars:
             split.level[out] = level
             split.depends[out] = depends if _is_float(out.aval) and level < 2 else frozenset()
