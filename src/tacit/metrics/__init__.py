@@ -14,6 +14,7 @@ from tacit.metrics.calibration import (
     zhang_ece,
     zhang_mce,
 )
+from tacit.metrics.chains import ChainDiagnostics, diagnose, ess_bulk, ess_tail, mcse, r_hat
 from tacit.metrics.sampling_error import Interval, bootstrap, wilson_interval
 from tacit.metrics.scores import accuracy, auroc, brier, gaussian_nll, mse, nll, rmse
 from tacit.metrics.uncertainty import (
@@ -30,6 +31,7 @@ from tacit.metrics.uncertainty import (
 )
 
 __all__ = [
+    "ChainDiagnostics",
     "ClassificationUncertainty",
     "DrawMoments",
     "Interval",
@@ -44,12 +46,17 @@ __all__ = [
     "classification_uncertainty",
     "decompose_classification",
     "decompose_regression",
+    "diagnose",
     "ece",
+    "ess_bulk",
+    "ess_tail",
     "gaussian_nll",
     "mce",
+    "mcse",
     "merge_moments",
     "mse",
     "nll",
+    "r_hat",
     "regression_moments",
     "regression_uncertainty",
     "reliability",
