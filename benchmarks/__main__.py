@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import curves, rows, table
+from benchmarks.methods import measure_methods, render_methods
 from benchmarks.peers import started
 from benchmarks.timing import Effort
 from benchmarks.workloads import WORKLOADS
 
 _HERE = Path(__file__).parent
-_CURVES = "curves"
+_CURVES, _METHODS = "curves", "methods"
 _NUM_THREADS = 2
 
 _FULL = Effort(rounds=10, visit_seconds=0.25, min_rounds=4, max_seconds=6.0)
@@ -30,7 +31,7 @@ def main() -> None:
     # Only a whole run replaces the published figures.
     directory = _HERE if is_whole else _HERE.parent / "build" / "bench"
     directory.mkdir(parents=True, exist_ok=True)
-    wanted = arguments.only or [*WORKLOADS, rows.NOISE_ROW, _CURVES]
+    wanted = arguments.only or [*WORKLOADS, rows.NOISE_ROW, _METHODS, _CURVES]
 
     begin = time.monotonic()
     results = _measure_rows(wanted, arguments.peers, effort)
@@ -38,6 +39,11 @@ def main() -> None:
         (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
         (directory / "results.md").write_text(table.render(results) + "\n")
         print("\n" + table.render(results))
+    if _METHODS in wanted:
+        found = measure_methods(effort)
+        (directory / "methods.json").write_text(json.dumps(found, indent=1) + "\n")
+        (directory / "methods.md").write_text(render_methods(found) + "\n")
+        print("\n" + render_methods(found))
     if _CURVES in wanted:
         _measure_curves(directory, effort)
     minutes = (time.monotonic() - begin) / 60
@@ -55,7 +61,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[*WORKLOADS, rows.NOISE_ROW, _CURVES],
+        choices=[*WORKLOADS, rows.NOISE_ROW, _METHODS, _CURVES],
         help="measure only this; may be given several times",
     )
     parser.add_argument("--quick", action="store_true", help="a trial: few repetitions")
