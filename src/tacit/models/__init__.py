@@ -30,6 +30,7 @@ from tacit.models.likelihoods import (
     LearntGaussian,
     PoissonCounts,
 )
+from tacit.models.linear_bounds import EuclideanBall, linear_bounds
 from tacit.models.mlp import MLP
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
 
@@ -43,6 +44,7 @@ __all__ = [
     "Categorical",
     "Conv",
     "EmbeddingBag",
+    "EuclideanBall",
     "FixedGaussian",
     "FlatPrior",
     "GaussianPrior",
@@ -68,6 +70,7 @@ __all__ = [
     "ghitu_pneumonia_cnn",
     "interval_bounds",
     "interval_bounds_over_weights",
+    "linear_bounds",
     "model_from_spec",
     "zhang_mnist_cnn",
     "zhang_mnist_mlp",

@@ -28,6 +28,7 @@ __all__ = [
     "init_normal",
     "max_pool",
     "mean_embedding",
+    "windows",
 ]
 
 Layer: TypeAlias = dict[str, Array]
@@ -141,6 +142,22 @@ def _pool(
         ]
         x = functools.reduce(combine, shifted)
     return x
+
+
+def windows(x: Array, *, window: Pair, stride: Pair) -> Array:
+    """Returns the entries of each window of an image, along one more axis at the end.
+
+    Example:
+      >>> windows(jnp.arange(4.0).reshape(2, 2, 1), window=(1, 2), stride=(1, 1))[:, 0, 0]
+      Array([[0., 1.], [2., 3.]], dtype=float32)
+    """
+    reach = [(x.shape[i] - window[i]) // stride[i] * stride[i] + 1 for i in (0, 1)]
+    shifted = [
+        x[i : i + reach[0] : stride[0], j : j + reach[1] : stride[1]]
+        for i in range(window[0])
+        for j in range(window[1])
+    ]
+    return jnp.stack(shifted, axis=-1)
 
 
 def dropout(key: Key, x: Array, *, rate: float, place: int) -> Array:
