@@ -20,6 +20,7 @@ from tacit.models.base import (
 )
 from tacit.models.bayesian import bayesian, model_from_spec
 from tacit.models.cnn import CNN, AveragePool, Conv, MaxPool
+from tacit.models.crown import EuclideanBall, linear_bounds
 from tacit.models.embedding import EmbeddingBag
 from tacit.models.intervals import Box, interval_bounds, interval_bounds_over_weights
 from tacit.models.likelihoods import (
@@ -30,7 +31,6 @@ from tacit.models.likelihoods import (
     LearntGaussian,
     PoissonCounts,
 )
-from tacit.models.linear_bounds import EuclideanBall, linear_bounds
 from tacit.models.mlp import MLP
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
 
