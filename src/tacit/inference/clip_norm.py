@@ -12,12 +12,12 @@ from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import objective_of
 from tacit.models import Model, Moments
+from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.clipping import squared_norms
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
-from tacit.privacy.statement import tail_of
-from tacit.rng import fresh_key, seeded_key
+from tacit.rng import seeded_key
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
 __all__ = ["ClipNormChoice", "data_free_clip_norm", "private_clip_norm", "synthetic_records"]
@@ -137,11 +137,9 @@ def private_clip_norm(
         noise_multiplier=noise_multiplier,
         chunk_size=256,
     )
-    budget.require(release.cost, tail=tail_of(release.cost, num_values=num_bins))
-    if ledger is not None:
-        ledger.charge(release.cost)
+    key = charged_key(release.cost, num_values=num_bins, budget=budget, ledger=ledger, seed=seed)
     edges = np.geomspace(lowest, highest, num_bins)
-    init_key, release_key = jax.random.split(fresh_key() if seed is None else seeded_key(seed))
+    init_key, release_key = jax.random.split(key)
 
     # Start and edges are arguments, so that no width of theirs is taken for the table's length.
     @jax.jit
