@@ -88,7 +88,9 @@ class HMC:
 
     What is sampled: the posterior, as long as no ratio is really clipped; the step size and
     clipped or Poisson gradients cost acceptance only. Once ratios are really clipped, no target
-    is known: the chain's law then depends on how far it proposes to go. A random likelihood
+    is known: the chain's law then depends on how far it proposes to go. Far from the posterior
+    trajectories are long, and the penalty grows with the square of their length, so that a
+    private chain may never leave a distant start: watch the acceptance. A random likelihood
     (dropout, a random start of an attack) is held fixed: each record has one key for the whole
     chain, so every chain samples the posterior of its own masks. In float32 the difference of
     two large log priors is exact to about 1e-7 of their size.
