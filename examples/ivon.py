@@ -11,7 +11,7 @@ def run(
 ) -> tuple[tacit.Fit, Scores]:
     """Fits a mean-field Gaussian by its natural gradient."""
     train, test = census(num_records)
-    method = tacit.IVON(release=engine(len(train.y)), learning_rate=0.05)
+    method = tacit.IVON(release=engine(len(train.y)), learning_rate=0.03)
     plan = tacit.calibrate(tacit.Plan(method=method, num_steps=num_steps), BUDGET)
     fit = tacit.fit(plan, network(), train, budget=BUDGET, seed=seed)
     return fit, scores(fit, test)

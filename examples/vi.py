@@ -15,7 +15,7 @@ def run(
     train, test = census(num_records)
     method = tacit.VI(
         release=engine(len(train.y)),
-        optimizer=optax.adam(0.01),
+        optimizer=optax.sgd(0.2, momentum=0.9),
         guide=tacit.MeanField(init_std=0.03),
     )
     plan = tacit.calibrate(tacit.Plan(method=method, num_steps=num_steps), BUDGET)

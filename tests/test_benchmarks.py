@@ -1,15 +1,11 @@
 """The benchmark measures what it says: its workloads are valid and its rows are complete."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1]))
 
 from benchmarks import rows, table, tasks
 from benchmarks.peers import PEERS

@@ -1,0 +1,48 @@
+"""The examples run, on few records and for few steps, and keep to their budgets."""
+
+import importlib
+import json
+import math
+import warnings
+from pathlib import Path
+
+import pytest
+
+from examples import compare
+from tacit.errors import PrivacyWarning
+
+ROOT = Path(__file__).parents[1]
+SHARED = {"__init__", "census", "compare", "coverage", "digits"}
+ROBUST = {"adversarial", "certified"}
+
+
+@pytest.fixture(autouse=True)
+def _small_tables_have_a_large_delta():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        yield
+
+
+def test_every_example_is_compared_or_robust():
+    found = {path.stem for path in (ROOT / "examples").glob("*.py")} - SHARED
+    assert found == {*compare.METHODS, *ROBUST}
+
+
+@pytest.mark.parametrize("name", compare.METHODS)
+def test_an_example_runs_within_its_budget(name):
+    module = importlib.import_module(f"examples.{name}")
+    fit, scores = module.run(num_steps=4, num_records=400, seed=0)
+    assert all(math.isfinite(score) for score in scores)
+    assert float(fit.statement.epsilon) <= 1.0
+
+
+@pytest.mark.parametrize("name", sorted(ROBUST))
+def test_a_robust_example_runs(name):
+    found = importlib.import_module(f"examples.{name}").run(num_steps=2, num_records=100, seed=0)
+    assert all(0 <= value <= 1 for value in found.values())
+
+
+def test_the_comparison_is_the_table_of_the_document():
+    rows = json.loads((ROOT / "docs/pictures/methods.json").read_text())
+    assert compare.table(rows) in (ROOT / "docs/how-to-choose.md").read_text(encoding="utf-8")
+    assert {row["method"] for row in rows} == set(compare.METHODS.values())
