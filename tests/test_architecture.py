@@ -29,6 +29,7 @@ ALLOWED = {
     "posterior": {"models", "metrics", "samplers", "_artefact"},
     "inference": {"privacy", "models", "posterior", "samplers", "_artefact"},
     "robust": {"models", "posterior", "samplers", "metrics"},
+    "certify": {"robust", "models", "posterior", "samplers", "metrics"},
     "recalibration": {"privacy", "metrics"},
     "report": {"inference", "privacy", "models", "posterior", "metrics", "data"},
     "cli": {"report", "inference", "privacy", "models", "posterior", "metrics", "data"},
