@@ -38,6 +38,7 @@ class Ensemble:
 
     Args:
       member: the method, configured for one shard: its ``num_records`` is the room in a shard.
+        Fillings of `shard_records` count in it, as records that contribute nothing.
       num_shards: how many members.
 
     Example:
