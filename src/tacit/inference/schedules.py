@@ -87,8 +87,9 @@ class Cyclical:
 
     The long steps that begin a cycle take a chain to another mode, the short ones that end it
     sample there. At fixed temperature short steps need more noise, so the ends of cycles are cheap
-    in privacy. Retain the state that ends each cycle by thinning with the cycle's length, in a run
-    of whole cycles; the states between are released and paid for all the same.
+    in privacy. A cycle that is too short ends before the chain has come to rest in a mode. Retain
+    the state that ends each cycle by thinning with the cycle's length, in a run of whole cycles;
+    the states between are released and paid for all the same.
 
     Args:
       num_steps: the length of a cycle.
