@@ -183,6 +183,23 @@ def test_the_stored_key_is_none_that_noise_or_batches_come_from(saved_and_whole)
     np.testing.assert_array_equal(stored, saved[40].states.record_key)
 
 
+def test_a_record_key_fixes_what_a_record_draws_and_nothing_else():
+    def drawn(call, record_key, noise_multiplier):
+        release = engine(noise_multiplier, small)
+        return float(
+            release(
+                jax.random.key(call),
+                lambda record, key: jax.random.uniform(key),
+                records,
+                record_key=None if record_key is None else jax.random.key(record_key),
+            )
+        )
+
+    assert drawn(0, 7, 0.0) == drawn(1, 7, 0.0) != drawn(0, 8, 0.0)
+    assert drawn(0, None, 0.0) != drawn(1, None, 0.0)
+    assert drawn(0, 7, 0.5) != drawn(1, 7, 0.5)
+
+
 def one_step(method):
     kernel = method.build(model)
     state = kernel.init(jax.random.key(0))

@@ -11,7 +11,7 @@ import pytest
 from laws import laws
 from laws.cases import METHODS, MODELS, engine, full, table
 from laws.planting import plant
-from tacit.inference import SGD, SGLD
+from tacit.inference import HMC, SGD, SGLD
 from tacit.inference.langevin import ScheduledNoise
 from tacit.privacy.clipping.bounds import Flat, PerLayer
 from tacit.privacy.clipping.rules import Dense
@@ -183,6 +183,27 @@ BUGS = {
         "SGLDState(params, state.step + 1)",
         "SGLDState(params, state.step + records.y[0])",
         silence("SGLD fixed noise"),
+    ),
+    "a ratio that is not counted": (
+        HMC,
+        "cost",
+        "repeated(self.ratio.cost, num_steps)",
+        "repeated(self.ratio.cost, 0)",
+        cost("HMC"),
+    ),
+    "the gradient at the start forgotten": (
+        HMC,
+        "cost",
+        "max(num_steps - 1, 0)",
+        "num_steps",
+        cost("HMC reusing gradients"),
+    ),
+    "an acceptance decided on the exact ratio": (
+        HMC,
+        "_log_ratio",
+        "self.ratio(key, rise_per_distance, records, record_key=record_key)",
+        "jax.vmap(rise_per_distance, in_axes=(0, None))(records, key).sum()",
+        silence("HMC"),
     ),
 }
 
