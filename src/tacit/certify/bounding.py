@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit import _check
-from tacit.models import EuclideanBall, Network, interval_bounds, linear_bounds
+from tacit.models import Box, EuclideanBall, Network, interval_bounds, linear_bounds
 from tacit.robust import L2, Ball
 from tacit.typing import Array, Key, Params
 
@@ -19,10 +19,10 @@ class Bounds(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def least(
+    def bound(
         self, network: Network, params: Params, x: Array, key: Key, *, ball: Ball, rows: Array
-    ) -> Array:
-        """Returns, for each row, the least product with the outputs over the ball around ``x``."""
+    ) -> Box:
+        """Returns bounds of each row's product with the outputs, over the ball around ``x``."""
         ...
 
 
@@ -30,15 +30,15 @@ class Bounds(Protocol):
 class Intervals:
     """Interval bounds: as cheap as two predictions, and loose; the ball counts as its box."""
 
-    def least(
+    def bound(
         self, network: Network, params: Params, x: Array, key: Key, *, ball: Ball, rows: Array
-    ) -> Array:
+    ) -> Box:
         """Returns what the box of outputs allows."""
-        lower, upper = interval_bounds(network, params, ball.box(x), key)
-        # Rows hold 0, 1 and -1, at most two of them not 0: the only rounding is of one difference.
-        least = jnp.maximum(rows, 0.0) @ lower + jnp.minimum(rows, 0.0) @ upper
-        size = jnp.abs(rows) @ jnp.maximum(jnp.abs(lower), jnp.abs(upper))
-        return least - 8 * float(np.finfo(size.dtype).eps) * size
+        box = interval_bounds(network, params, ball.box(x), key)
+        size = jnp.maximum(jnp.abs(box.lower), jnp.abs(box.upper))
+        slack = 4 * (size.size + 4) * float(np.finfo(size.dtype).eps)
+        centre, radius = rows @ box.centre, jnp.abs(rows) @ (box.radius + slack * size)
+        return Box(centre - radius, centre + radius)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,10 @@ class Linear:
     def __post_init__(self) -> None:
         _check.positive_integer(max_rows=self.max_rows)
 
-    def least(
+    def bound(
         self, network: Network, params: Params, x: Array, key: Key, *, ball: Ball, rows: Array
-    ) -> Array:
-        """Returns the lower ends of the rows' linear bounds."""
+    ) -> Box:
+        """Returns the linear bounds of the rows."""
         return linear_bounds(
             network,
             params,
@@ -67,4 +67,4 @@ class Linear:
             ball=EuclideanBall(x, ball.radius) if isinstance(ball, L2) else None,
             specification=rows,
             max_rows=self.max_rows,
-        ).lower
+        )

@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit import _check
 from tacit.certify.bounding import Bounds, Linear
-from tacit.certify.over_draws import classifier_of, difference_rows, mean_over_draws
+from tacit.certify.over_draws import classifier_of, logit_rows, mean_over_draws
 from tacit.certify.proportions import clopper_pearson_lower
 from tacit.errors import InvalidArgumentError
 from tacit.metrics._inputs import Floats
@@ -51,12 +51,11 @@ class _IsRobust:
     ) -> Array:
         (x, y), num_outputs = inputs, self.network.num_outputs
         assert num_outputs is not None
-        # Only the rows of the label's logit minus each other one.
-        every = difference_rows(num_outputs).reshape(self.num_classes, self.num_classes, -1)
         is_label = jnp.arange(self.num_classes) == y
-        rows = jnp.sum(jnp.where(is_label[:, None, None], every, 0.0), axis=0)
+        logits = logit_rows(num_outputs)
+        rows = jnp.where(is_label, 1.0, 0.0) @ logits - logits
         own, ball = params["network"], self.ball.at(radius)
-        least = self.bounds.least(self.network, own, x, key, ball=ball, rows=rows)
+        least = self.bounds.bound(self.network, own, x, key, ball=ball, rows=rows).lower
         return (jnp.all((least > 0) | is_label) & jnp.any(is_label)).astype(jnp.float32)
 
 

@@ -18,7 +18,7 @@ from tacit.rng import seeded_key
 from tacit.samplers import Sampler
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
-__all__ = ["PerDraw", "classifier_of", "difference_rows", "logits_of", "mean_over_draws"]
+__all__ = ["PerDraw", "classifier_of", "logit_rows", "logits_of", "mean_over_draws"]
 
 
 class PerDraw(Protocol):
@@ -108,12 +108,12 @@ def logits_of(outputs: Array) -> Array:
     return jnp.concatenate([jnp.zeros_like(outputs), outputs]) if outputs.size == 1 else outputs
 
 
-def difference_rows(num_outputs: int) -> Array:
-    """Returns the matrix that maps outputs to all differences of logits, pair after pair.
+def logit_rows(num_outputs: int) -> Array:
+    """Returns the matrix that maps outputs to logits.
 
     Example:
-      >>> difference_rows(1).T
-      Array([[ 0., -1.,  1.,  0.]], dtype=float32)
+      >>> logit_rows(1)
+      Array([[0.],
+             [1.]], dtype=float32)
     """
-    logits = jax.vmap(logits_of, in_axes=1, out_axes=1)(jnp.eye(num_outputs))
-    return (logits[:, None] - logits[None, :]).reshape(-1, num_outputs)
+    return jax.vmap(logits_of, in_axes=1, out_axes=1)(jnp.eye(num_outputs))

@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit import _check
 from tacit.certify.bounding import Bounds, Linear
-from tacit.certify.over_draws import classifier_of, difference_rows, logits_of, mean_over_draws
+from tacit.certify.over_draws import classifier_of, logit_rows, logits_of, mean_over_draws
 from tacit.certify.proportions import clopper_pearson
 from tacit.certify.rules import MeanSoftmax, Predictor
 from tacit.errors import InvalidArgumentError
@@ -84,16 +84,20 @@ class _Margins:
     ) -> tuple[Array, Array, Array]:
         own, num_outputs = params["network"], self.network.num_outputs
         assert num_outputs is not None
-        logits = logits_of(self.network.apply(own, inputs, key))
-        least = self.bounds.least(
+        logits, rows = logits_of(self.network.apply(own, inputs, key)), logit_rows(num_outputs)
+        # Each pair once: the upper bound of a difference is the lower bound of its opposite.
+        first, second = np.triu_indices(len(rows), k=1)
+        least, most = self.bounds.bound(
             self.network,
             own,
             inputs,
             key,
             ball=self.ball.at(radius),
-            rows=difference_rows(num_outputs),
+            rows=rows[first] - rows[second],
         )
-        margins = self.predictor.margins(least.reshape(logits.size, logits.size))
+        differences = jnp.zeros((len(rows), len(rows)), logits.dtype)
+        differences = differences.at[first, second].set(least).at[second, first].set(-most)
+        margins = self.predictor.margins(differences)
         scores = self.predictor.scores(logits)
         return scores, margins, jnp.abs(margins) + jnp.max(jnp.abs(scores)) + 1
 
