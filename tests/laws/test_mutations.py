@@ -163,16 +163,16 @@ BUGS = {
         cost("SGLD decaying"),
     ),
     "a second look at the records that is not counted": (
-        SGD,
-        "build",
+        sys.modules["tacit.inference.sgd"],
+        "descent",
         "mean = jax.tree.map(",
-        "potential_gradient(key, self.release, objective, state.params, records)\n"
+        "potential_gradient(key, release, objective, state.params, records)\n"
         "        mean = jax.tree.map(",
         cost("SGD"),
     ),
     "a loss leaked into Info": (
-        SGD,
-        "build",
+        sys.modules["tacit.inference.sgd"],
+        "descent",
         "SGDInfo()\n",
         "(records.y.sum(),)\n",
         silence("SGD"),
