@@ -31,9 +31,10 @@ def classifier():
 
 def posterior_of(sampler, num_chains=1, num_kept=1):
     model = classifier()
+    generator = np.random.default_rng(0)
     kept = jax.tree.map(
-        lambda leaf: jax.random.normal(
-            seeded_key(leaf.ndim), (num_chains, num_kept, *leaf.shape), leaf.dtype
+        lambda leaf: jnp.asarray(
+            generator.normal(size=(num_chains, num_kept, *leaf.shape)), leaf.dtype
         ),
         sampler.template(model),
     )
@@ -41,7 +42,7 @@ def posterior_of(sampler, num_chains=1, num_kept=1):
 
 
 def moments(sampler, kept):
-    draws = jax.vmap(sampler.draw, in_axes=(0, None))(
+    draws = jax.jit(jax.vmap(sampler.draw, in_axes=(0, None)))(
         jax.random.split(seeded_key(0), NUM_DRAWS), kept
     )
     flat = np.concatenate([leaf.reshape(NUM_DRAWS, -1) for leaf in jax.tree.leaves(draws)], axis=1)

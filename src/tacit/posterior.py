@@ -83,7 +83,7 @@ class Posterior:
         """
         indices = self._indices(num_draws)
         keys = jax.random.split(seeded_key(seed), len(indices))
-        return jax.vmap(self.sampler.draw)(keys, _tree.take(self._flat(), indices))
+        return _compiled_draw(self.sampler)(keys, _tree.take(self._flat(), indices))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes ``posterior.safetensors`` and ``posterior.json``; no record is in either.
@@ -183,6 +183,11 @@ def predict(
         predictions = run(key, kept, batch, jnp.arange(first, first + batch_size))
         parts.append(jax.tree.map(lambda leaf, at=start - first: leaf[at:], predictions))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_draw(sampler: Sampler) -> Callable[[Key, Tree], Params]:
+    return jax.jit(jax.vmap(sampler.draw))
 
 
 @functools.lru_cache(maxsize=64)

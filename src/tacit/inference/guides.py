@@ -76,8 +76,8 @@ class MeanField:
     Example:
       >>> guide = MeanField(init_std=0.5)
       >>> params = guide.init(jax.random.key(0), {"w": jnp.zeros(2)})
-      >>> guide.marginals(params).std
-      {'w': Array([0.5, 0.5], dtype=float32)}
+      >>> print(guide.marginals(params).std["w"].round(3))
+      [0.5 0.5]
 
     Reference:
       Blundell et al., "Weight uncertainty in neural networks" (2015).
@@ -188,8 +188,8 @@ class LowRank:
 
     def entropy(self, guide: GuideParams) -> Scalar:
         """Returns the entropy of all parameters together."""
-        kept = self.retained(guide)
-        return low_rank_entropy(kept["std"], kept["factors"])
+        std = jax.tree.map(jax.nn.softplus, guide["rho"])
+        return low_rank_entropy(std, guide["factors"])
 
     def retained(self, guide: GuideParams) -> Tree:
         """Returns means, standard deviations of the diagonal part, and factors."""
