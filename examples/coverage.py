@@ -132,7 +132,7 @@ def simulate(plan: tacit.Plan, problem: Problem, *, num_sets: int, seed: int = 0
             state, _ = kernel.step(key, state, records)
             return state, kernel.retain(state)
 
-        keys = jax.random.split(step_key, plan.num_steps)
+        keys = jax.random.split(step_key, plan.kept_steps[-1])
         _, retained = jax.lax.scan(step, kernel.init(init_key), keys)
         if len(kept_steps) > 1:
             return theta, retained[kept_steps - 1], y.mean(axis=0)
@@ -176,7 +176,8 @@ def _chain(method: tacit.SGLD | tacit.SGHMC, epsilon: float) -> tacit.Plan:
     plan = tacit.Plan(method=method, num_steps=1000)
     if math.isfinite(epsilon):
         plan = tacit.calibrate_steps(plan, _budget(epsilon))
-    return replace(plan, burn_in=plan.num_steps // 5, thinning=max(1, plan.num_steps // NUM_DRAWS))
+    last = plan.kept_steps[-1]
+    return replace(plan, burn_in=last // 5, thinning=max(1, last // NUM_DRAWS))
 
 
 def _sgld(epsilon: float) -> tacit.Plan:
