@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from examples.coverage import METHODS, exponential_rates, normal_mean, simulate, tables
 
 import tacit
+from tacit import metrics, recalibration
 
 ROOT = Path(__file__).parents[2]
 NUM_RECORDS, NUM_SETS, NUM_DRAWS = 200, 400, 19
@@ -214,7 +215,7 @@ def test_the_metrics_that_the_document_lists_exist():
     listed = page.split("## What there is to measure with")[1]
     names = set(re.findall(r"`(\w+)`", listed))
     assert len(names) > 20
-    assert names <= {*tacit.metrics.__all__, *tacit.recalibration.__all__}
+    assert names <= {*metrics.__all__, *recalibration.__all__}
 
 
 def test_every_method_of_the_example_is_in_its_results_within_its_epsilon():
