@@ -84,7 +84,7 @@ PLANS = {
             num_leapfrog=3,
             reuse_gradient=True,
         ),
-        thinning=8,
+        thinning=4,
     ),
     "hot SGLD": chain(sgld(4.0)),
 }
