@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from benchmarks import rows, table, tasks
 from benchmarks.peers import PEERS
 from benchmarks.timing import Effort, interleave

@@ -7,8 +7,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-
 from examples import compare
+
 from tacit.errors import PrivacyWarning
 
 ROOT = Path(__file__).parents[1]

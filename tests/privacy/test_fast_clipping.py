@@ -23,7 +23,7 @@ from tacit.privacy.clipping import (
 from tacit.privacy.clipping.classification import Map
 from tacit.privacy.clipping.engine import Recipe, make_recipe, norms_and_sum
 from tacit.privacy.clipping.gradient import find_recipe
-from tacit.privacy.clipping.rules import Dense, Layout, Lookup, joint_squared_norm
+from tacit.privacy.clipping.rules import Dense, Layout, Lookup, Read, joint_squared_norm
 from tacit.privacy.clipping.tracing import trace
 from tacit.privacy.clipping.verification import _verdicts, is_verified
 from tacit.rng import seeded_key
@@ -487,6 +487,8 @@ def test_maps_are_classified_as_what_they_are():
 
     assert kinds(lambda w: -w.T + 1.0) == [Map.MOVED]
     assert kinds(lambda w: jax.nn.softplus(w) * 2) == [Map.ELEMENTWISE]
+    assert kinds(lambda w: -jnp.abs(w.T)) == [Map.SIGNED]
+    assert kinds(lambda w: jnp.abs(jnp.exp(w))) == [Map.ELEMENTWISE]
     assert kinds(lambda w: w * w.T) == [Map.GENERAL]
     assert kinds(lambda w: w @ w) == [Map.GENERAL]
     assert kinds(lambda w: jnp.broadcast_to(w, (4, 4)), (4, 1)) == [Map.GENERAL]
@@ -529,7 +531,9 @@ def test_a_weight_and_its_absolute_value_are_not_under_estimated_when_they_cance
         )
         for inputs, cotangents in ((a, d), (near, -d))
     ]
-    found = joint_squared_norm([(parts[0], None), (parts[1], jnp.sign(w))])
+    found = joint_squared_norm(
+        [Read(parts[0], jnp.ones(()), True), Read(parts[1], jnp.sign(w), True)]
+    )
     gap = (a.astype(float) - near.astype(float))[:, 0, 0]
     exact = np.sum(np.einsum("bk,bm->bkm", gap, d[:, 0, 0].astype(float)) ** 2, (1, 2))
     assert (np.asarray(found, float) >= exact * (1 - 1e-6)).all()

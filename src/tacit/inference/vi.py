@@ -60,8 +60,8 @@ class VI:
       release: the engine: sampling, clip and noise.
       optimizer: an optax transformation of the gradient of the mean.
       guide: the family of the approximation.
-      num_particles: how many draws are averaged before the clip. One is fastest: the fast clip
-        serves a single shared draw; more are formed for each record.
+      num_particles: how many draws are averaged before the clip. S draws cost S passes, and norms
+        take about S^2 / 2 products for each layer of the widths.
       draws: whether records share them.
 
     Reference:

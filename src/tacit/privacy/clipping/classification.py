@@ -3,8 +3,9 @@
 The norm of a record's gradient is wanted for the leaf, but the rules give it for the value. Where
 the value is the leaf with its entries moved about, the norms are equal. Where every entry of the
 value is a function of one entry of the leaf, the norm for the leaf is weighted by the derivative
-of that function. Everything else is *general*: the gradient is formed and pulled back to the
-leaf.
+of that function. An absolute value has the derivative one or minus one, which leaves norms as they
+are; at an entry that is exactly zero JAX takes zero, so there the norm is a bound. Everything else
+is *general*: the gradient is formed and pulled back to the leaf.
 
 Only whitelisted operations keep a map out of the general class, so an operation that is not known
 here costs time, never exactness.
@@ -25,6 +26,7 @@ class Map(enum.Enum):
     """How a value depends on a leaf."""
 
     MOVED = "the parameter itself, entries moved about"
+    SIGNED = "the parameter up to the sign of each entry"
     ELEMENTWISE = "an elementwise function of the parameter"
     GENERAL = "some other function of the parameter"
 
@@ -99,6 +101,8 @@ def _after(
         pass  # something is broadcast, or a leaf that was moved in two ways meets itself
     elif len(trained) == 1 and (name in _SHIFTS or _keeps_values(equation)):
         found = path.map
+    elif name == "abs" and path.map in (Map.MOVED, Map.SIGNED):
+        found = Map.SIGNED
     elif name in _SHIFTS | _ELEMENTWISE or (
         name in _INNER and _is_elementwise(equation.params[_INNER[name]], out)
     ):

@@ -24,7 +24,14 @@ import jax.numpy as jnp
 from tacit.privacy.clipping import reference
 from tacit.privacy.clipping.bounds import Clipping
 from tacit.privacy.clipping.classification import Map, classify
-from tacit.privacy.clipping.rules import Dense, Part, joint_squared_norm, part_of, prefers_joint
+from tacit.privacy.clipping.rules import (
+    Dense,
+    Part,
+    Read,
+    joint_squared_norm,
+    part_of,
+    prefers_joint,
+)
 from tacit.privacy.clipping.tracing import Program, Site, Value
 from tacit.typing import Array, Key, Params, Tree
 
@@ -204,21 +211,21 @@ class _Batch:
             return _squares(formed if weight is None else formed * weight)
         return part.squared_norm(weight)
 
-    def _joint(self, leaf: int) -> list[tuple[Dense, Array | None]] | None:
-        """Returns the parts of a leaf that is read as several functions of itself, with weights."""
-        reads, maps = self.recipe.reads[leaf], self.recipe.maps[leaf]
-        if len(reads) < 2 or Map.GENERAL in maps or not self.recipe.are_aligned[leaf]:
+    def _joint(self, leaf: int) -> list[Read] | None:
+        """Returns the parts of a leaf that is read as several functions of itself."""
+        values, maps = self.recipe.reads[leaf], self.recipe.maps[leaf]
+        if len(values) < 2 or Map.GENERAL in maps or not self.recipe.are_aligned[leaf]:
             return None
-        parts = [part for value in reads if isinstance(part := self._part(value), Dense)]
-        parameter = self.recipe.program.split.inputs(0)[len(self.recipe.program.consts) + leaf]
-        is_weighted = [value.var is not parameter for value in reads]
-        if len(parts) < len(reads) or not prefers_joint(parts, is_weighted):
-            return None
-        weights = [
-            self._derivative(leaf, value) if weighted else None
-            for value, weighted in zip(reads, is_weighted, strict=True)
-        ]
-        return list(zip(parts, weights, strict=True))
+        reads = []
+        for value, kind in zip(values, maps, strict=True):
+            part = self._part(value)
+            if not isinstance(part, Dense):
+                return None
+            weight = self._derivative(leaf, value)
+            if kind is Map.MOVED:
+                weight = weight.reshape(-1)[0]  # all one, or all minus one
+            reads.append(Read(part, weight, kind is not Map.ELEMENTWISE))
+        return reads if prefers_joint(reads) else None
 
     def way(self, leaf: int) -> str:
         """Returns in words how a leaf's norm is obtained."""

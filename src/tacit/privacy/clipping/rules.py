@@ -30,7 +30,16 @@ from jax import lax
 from tacit.privacy.clipping.tracing import Site, shape_of
 from tacit.typing import Array
 
-__all__ = ["Dense", "Lookup", "Part", "Slice", "joint_squared_norm", "part_of", "prefers_joint"]
+__all__ = [
+    "Dense",
+    "Lookup",
+    "Part",
+    "Read",
+    "Slice",
+    "joint_squared_norm",
+    "part_of",
+    "prefers_joint",
+]
 
 _FORMED_PRICE = 8
 """What a number costs that goes through memory, in multiplications; a rough measured figure."""
@@ -127,8 +136,7 @@ class Dense:
             largest = jnp.max(jnp.abs(weight))
             w2 = jnp.square(self._ordered(weight) / jnp.where(largest == 0, 1.0, largest))
             scale = scale * largest
-            spread = jnp.einsum("bgk,gkm->bgm", a2, w2, precision=_PRECISE)
-            total = jnp.sum(spread * d2, axis=(1, 2))
+            total = jnp.sum(_spread(a2, w2) * d2, axis=(1, 2))
         _, groups, positions, contracted = self.inputs.shape
         num_terms = groups * positions**2 * contracted * self.cotangents.shape[-1]
         return jnp.square(scale) * (total + _UNDERFLOW * num_terms)
@@ -163,52 +171,80 @@ class Dense:
         return [*range(shift), *(axis + shift for axes in parts for axis in axes)]
 
 
-def prefers_joint(parts: list[Dense], is_weighted: list[bool]) -> bool:
-    """Whether `joint_squared_norm` applies to these parts, and is cheaper than forming."""
+class Read(NamedTuple):
+    """One of several functions of a leaf that a loss reads.
+
+    Attributes:
+      part: where.
+      weight: the derivative J of that function by entry; one number where all are equal.
+      is_unit: whether every J is one or minus one.
+    """
+
+    part: Dense
+    weight: Array
+    is_unit: bool
+
+
+def prefers_joint(reads: list[Read]) -> bool:
+    """Whether `joint_squared_norm` applies, and is cheaper than forming the gradients."""
+    parts = [read.part for read in reads]
     if len({(part.layout, part.is_stacked) for part in parts}) != 1 or parts[0].is_stacked:
         return False
-    plain = sum(part.inputs.shape[2] for part, w in zip(parts, is_weighted, strict=True) if not w)
-    every = sum(part.inputs.shape[2] for part in parts)
-    num_products = every * (every + 1) // 2 - plain * (plain + 1) // 2
+    places = [(i, read) for i, read in enumerate(reads) for _ in range(read.part.inputs.shape[2])]
+    num_products = sum(
+        _needs_product(one, other, is_same=i == j)
+        for p, (i, one) in enumerate(places)
+        for j, other in places[: p + 1]
+    )
     return num_products <= _FORMED_PRICE * len(parts)
 
 
-def joint_squared_norm(parts: list[tuple[Dense, Array | None]]) -> Array:
+def _needs_product(one: Read, other: Read, *, is_same: bool) -> bool:
+    """Whether J_p J_q differs from entry to entry."""
+    return not (is_same and one.is_unit) and max(one.weight.ndim, other.weight.ndim) > 0
+
+
+def joint_squared_norm(reads: list[Read]) -> Array:
     """Returns |sum_r J_r * G_r|^2 of each record: one leaf read as several functions of itself.
 
     With positions p, q of all parts it is sum_pq (a_p a_q)^T (J_p J_q) (d_p d_q), products by
-    entry: one matrix product for each pair in which a weight stands, the Gram form for the others.
+    entry: a matrix product for each pair whose J_p J_q differs by entry, the Gram form for others.
     It cancels, so it is raised like the Gram form.
     """
     scaled, scales = [], []
-    for part, weight in parts:
+    for part, weight, _ in reads:
         a, a_scale = _scaled(part.inputs)
         d, d_scale = _scaled(part.cotangents)
-        largest = jnp.ones(()) if weight is None else jnp.max(jnp.abs(weight))
-        j = None if weight is None else part._ordered(weight) / jnp.where(largest == 0, 1, largest)
-        scaled.append((a, d, j))
+        largest = jnp.max(jnp.abs(weight))
+        j = weight / jnp.where(largest == 0, 1, largest)
+        scaled.append((a, d, j if j.ndim == 0 else part._ordered(j)))
         scales.append(a_scale * d_scale * largest)
     top = functools.reduce(jnp.maximum, scales)
     safe = jnp.where(top == 0, 1.0, top)
     total, size, num_terms = jnp.zeros(()), jnp.zeros(()), 0
-    positions = []
-    for (a, own, j), scale in zip(scaled, scales, strict=True):
+    places = []
+    for i, ((a, own, j), scale) in enumerate(zip(scaled, scales, strict=True)):
         d = own * (scale / safe)[:, None, None, None]
         size += jnp.sum(jnp.sqrt(jnp.sum(a**2, -1) * jnp.sum(d**2, -1)), axis=(1, 2))
-        positions += [(a[:, :, t], d[:, :, t], j) for t in range(a.shape[2])]
-    for p, (a, d, j) in enumerate(positions):
-        for q, (b, e, k) in enumerate(positions[: p + 1]):
-            times = 1.0 if p == q else 2.0
-            if j is None and k is None:
-                term = jnp.sum(jnp.sum(a * b, -1) * jnp.sum(d * e, -1), axis=-1)
+        places += [(i, a[:, :, t], d[:, :, t], j) for t in range(a.shape[2])]
+    for p, (i, a, d, j) in enumerate(places):
+        for q, (other, b, e, k) in enumerate(places[: p + 1]):
+            if _needs_product(reads[i], reads[other], is_same=i == other):
+                term = jnp.sum(_spread(a * b, j * k) * d * e, axis=(1, 2))
             else:
-                w = k if j is None else j if k is None else j * k
-                spread = jnp.einsum("bgk,gkm->bgm", a * b, w, precision=_PRECISE)
-                term = jnp.sum(spread * d * e, axis=(1, 2))
-            total += times * term
+                sign = 1.0 if i == other and reads[i].is_unit else j * k
+                term = sign * jnp.sum(jnp.sum(a * b, -1) * jnp.sum(d * e, -1), axis=-1)
+            total += term if p == q else 2.0 * term
             num_terms += 2 * a.shape[1] * a.shape[2] * d.shape[2]
     bound = jnp.maximum(total, 0.0) + _GRAM_ERROR * jnp.square(size)
     return jnp.square(top) * (bound + _UNDERFLOW * num_terms)
+
+
+def _spread(rows: Array, weight: Array) -> Array:
+    """Returns ``(batch, group, free)``: rows ``(batch, group, contracted)`` times the weight."""
+    if rows.shape[1] == 1:  # a plain product is much quicker than one with a group of one
+        return jnp.matmul(rows[:, 0], weight[0], precision=_PRECISE)[:, None]
+    return jnp.einsum("bgk,gkm->bgm", rows, weight, precision=_PRECISE)
 
 
 @dataclass(frozen=True, kw_only=True)
