@@ -1,15 +1,20 @@
 """The benchmark measures what it says: its workloads are valid and its rows are complete."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from benchmarks import rows, table, tasks
+from benchmarks.methods import render_methods
 from benchmarks.peers import PEERS
 from benchmarks.timing import Effort, interleave
 from benchmarks.workloads import WORKLOADS, mlp
+
+ROOT = Path(__file__).parents[1]
 
 NAMES = {
     "mlp-784-1200-1200-10",
@@ -115,3 +120,10 @@ def test_a_candidate_that_cannot_run_is_left_out():
     times = interleave({"a": lambda seconds: [], "b": lambda seconds: [2.0, 1.0]}, ONE_RUN)
     assert set(times) == {"b"}
     assert times["b"].best == 1.0
+
+
+def test_the_documented_tables_are_those_of_the_last_whole_run():
+    page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    results = json.loads((ROOT / "benchmarks/results.json").read_text())
+    assert table.render(results) in page
+    assert render_methods(json.loads((ROOT / "benchmarks/methods.json").read_text())) in page

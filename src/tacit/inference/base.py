@@ -5,6 +5,7 @@ releases. There is no debug channel.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import jax
@@ -12,11 +13,21 @@ import jax.numpy as jnp
 from dp_accounting import DpEvent
 
 from tacit.models import Model
+from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.samplers import Sampler
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
-__all__ = ["Kernel", "Method", "Objective", "add_regulariser", "objective_of", "potential_gradient"]
+__all__ = [
+    "Around",
+    "Kernel",
+    "Method",
+    "Objective",
+    "OneRelease",
+    "add_regulariser",
+    "objective_of",
+    "potential_gradient",
+]
 
 State: TypeAlias = Any
 Info: TypeAlias = Any
@@ -63,6 +74,56 @@ class Method(Protocol):
     def scale_noise(self, factor: float) -> Self:
         """Returns the method with all noise multipliers scaled; calibration searches over this."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRelease:
+    """What methods share that make one release a step, always with the same noise.
+
+    Args:
+      release: the engine: sampling, clip and noise.
+    """
+
+    release: GaussianSum
+
+    @property
+    def num_records(self) -> int:
+        """How many records the method was configured for."""
+        return self.release.sampling.num_records
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """One release a step, the same for all steps."""
+        del start
+        return repeated(self.release.cost, num_steps)
+
+    def scale_noise(self, factor: float) -> Self:
+        """Scales the noise; nothing else changes."""
+        multiplier = self.release.noise_multiplier * factor
+        return replace(self, release=replace(self.release, noise_multiplier=multiplier))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What methods share that run another one and release nothing beside it.
+
+    Args:
+      base: the method that is run.
+    """
+
+    base: Method
+
+    @property
+    def num_records(self) -> int:
+        """How many records the base was configured for."""
+        return self.base.num_records
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """What the same steps of the base cost."""
+        return self.base.cost(num_steps, start=start)
+
+    def scale_noise(self, factor: float) -> Self:
+        """Scales the noise of the base."""
+        return replace(self, base=self.base.scale_noise(factor))
 
 
 class Objective(NamedTuple):

@@ -1,18 +1,16 @@
 """Natural-gradient variational inference whose curvature comes from the released gradients."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from dp_accounting import DpEvent
 
 from tacit import _check, _tree
-from tacit.inference.base import Kernel, objective_of, potential_gradient
+from tacit.inference.base import Kernel, OneRelease, objective_of, potential_gradient
 from tacit.inference.schedules import Constant, Schedule
 from tacit.models import IntegrableLogPrior, Model
-from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
 from tacit.samplers import DiagonalGaussian
@@ -35,7 +33,7 @@ class IVONInfo(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IVON:
+class IVON(OneRelease):
     """Learns a mean-field Gaussian ``N(m, 1/P)`` by natural-gradient steps.
 
     Each step draws ``w = m + e / sqrt(P)``, asks for one private gradient ``G`` of the summed loss
@@ -77,7 +75,6 @@ class IVON:
       constraint in the Bayesian learning rule" (2020).
     """
 
-    release: GaussianSum
     learning_rate: float
     curvature_rate: float = 1e-3
     momentum: float = 0.9
@@ -109,21 +106,6 @@ class IVON:
             init_std=init_std,
             schedule=schedule or Constant(),
         )
-
-    @property
-    def num_records(self) -> int:
-        """How many records the method was configured for."""
-        return self.release.sampling.num_records
-
-    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """One release a step, the same for all steps."""
-        del start
-        return repeated(self.release.cost, num_steps)
-
-    def scale_noise(self, factor: float) -> Self:
-        """Scales the noise; nothing else changes."""
-        multiplier = self.release.noise_multiplier * factor
-        return replace(self, release=replace(self.release, noise_multiplier=multiplier))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

@@ -1,8 +1,9 @@
 """What Langevin methods share: engine noise that follows the step size, and its exact cost."""
 
+import abc
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +11,14 @@ import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
+from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.inference.schedules import Constant, Schedule
 from tacit.privacy.events import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.typing import Array, Scalar
 
-__all__ = ["FIXED_TEMPERATURE", "LangevinInfo", "ScheduledNoise"]
+__all__ = ["FIXED_TEMPERATURE", "Langevin", "LangevinInfo", "ScheduledNoise"]
 
 FIXED_TEMPERATURE = -0.5
 """The power of the step size by which noise must follow it for the temperature to stay."""
@@ -114,3 +116,66 @@ class ScheduledNoise:
                 " use the constructor non_private."
             )
         return release, 1 / factor**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Langevin(abc.ABC):
+    """What methods share whose privacy noise is that of Langevin dynamics.
+
+    Args:
+      release: the engine. Its noise multiplier belongs to the first step.
+      step_size: of the first step.
+      schedule: factor of the step size at each step.
+      noise_power: how noise follows the step size, ``s_t = s_0 (h_t / h_0) ** noise_power``.
+      langevin_temperature: for non-private runs only, where the method draws the noise itself.
+    """
+
+    release: GaussianSum
+    step_size: float
+    schedule: Schedule = field(default_factory=Constant)
+    noise_power: float = 0.0
+    langevin_temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check.positive(step_size=self.step_size)
+        _check.finite(noise_power=self.noise_power)
+        _check.non_negative(langevin_temperature=self.langevin_temperature)
+        if self.release.is_private and self.langevin_temperature:
+            raise InvalidArgumentError(
+                f"langevin_temperature must be 0 in a private run; got {self.langevin_temperature}."
+                f" There the engine adds all the noise: use {type(self).__name__}"
+                ".fixed_temperature."
+            )
+
+    @property
+    def num_records(self) -> int:
+        """How many records the method was configured for."""
+        return self.release.sampling.num_records
+
+    def temperature(self, step: int = 0) -> float:
+        """The temperature of the injected noise at a step, a lower bound on that of the chain."""
+        return float(self._info(jnp.asarray(step)).temperature)
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """One release a step, each with the multiplier of its step or slightly less."""
+        return self._noise.cost(num_steps, start)
+
+    def scale_noise(self, factor: float) -> Self:
+        """Scales the noise; at fixed temperature the step size follows, else the temperature."""
+        release, step_factor = self._noise.scaled(factor)
+        return replace(self, release=release, step_size=self.step_size * step_factor)
+
+    @property
+    def _noise(self) -> ScheduledNoise:
+        return ScheduledNoise(release=self.release, schedule=self.schedule, power=self.noise_power)
+
+    def _info(self, step: Array) -> LangevinInfo:
+        step_size, multiplier = self.step_size * self.schedule(step), self._noise.multiplier(step)
+        if not self.release.is_private:
+            return LangevinInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
+        std = multiplier * self.release.clip_norm / self.release.sampling.rate
+        return LangevinInfo(step_size, multiplier, self._temperature_of(step_size, std))
+
+    @abc.abstractmethod
+    def _temperature_of(self, step_size: Scalar, std: Scalar) -> Scalar:
+        """The temperature at which gradients with noise of this deviation sample."""

@@ -1,15 +1,14 @@
 """Schedules of models: a loss that changes with the step, for any method."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from dp_accounting import DpEvent
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.inference.base import Kernel, Method
+from tacit.inference.base import Around, Kernel
 from tacit.models import Model
 from tacit.typing import Array, Key, Record, Scalar, Tree
 
@@ -54,7 +53,7 @@ class ScheduledState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheduled:
+class Scheduled(Around):
     """A method whose model changes with the step, as in training with a growing radius.
 
     A model is pure and has no step; the method that runs it need not know of any schedule. This
@@ -96,21 +95,7 @@ class Scheduled:
       True
     """
 
-    base: Method
     transform: Callable[[Model, Scalar], Model]
-
-    @property
-    def num_records(self) -> int:
-        """How many records the method was configured for."""
-        return self.base.num_records
-
-    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """What the same steps of ``base`` cost."""
-        return self.base.cost(num_steps, start=start)
-
-    def scale_noise(self, factor: float) -> Self:
-        """Scales the noise of ``base``."""
-        return replace(self, base=self.base.scale_noise(factor))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

@@ -1,17 +1,15 @@
 """Stochastic gradient descent on the log posterior: DP-SGD, or MAP under a prior."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import optax
-from dp_accounting import DpEvent
 
 from tacit import _tree
-from tacit.inference.base import Kernel, Objective, objective_of, potential_gradient
+from tacit.inference.base import Kernel, Objective, OneRelease, objective_of, potential_gradient
 from tacit.models import Model
-from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.samplers import Points
 from tacit.typing import Key, Params, Record, Tree
@@ -31,7 +29,7 @@ class SGDInfo(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGD:
+class SGD(OneRelease):
     """Any optax optimiser on the private gradient of the mean negative log posterior.
 
         w <- w - lr * [ G / (rate * n) - grad log p(w) / n ]
@@ -49,23 +47,7 @@ class SGD:
       by the public rate.
     """
 
-    release: GaussianSum
     optimizer: optax.GradientTransformation
-
-    @property
-    def num_records(self) -> int:
-        """How many records the method was configured for."""
-        return self.release.sampling.num_records
-
-    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """One release a step, the same for all steps."""
-        del start
-        return repeated(self.release.cost, num_steps)
-
-    def scale_noise(self, factor: float) -> Self:
-        """Scales the noise; nothing else changes."""
-        multiplier = self.release.noise_multiplier * factor
-        return replace(self, release=replace(self.release, noise_multiplier=multiplier))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

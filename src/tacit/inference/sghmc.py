@@ -1,17 +1,15 @@
 """Stochastic gradient Hamiltonian Monte Carlo whose privacy noise is that of its friction."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from dp_accounting import DpEvent
 
 from tacit import _check, _tree
-from tacit.errors import InvalidArgumentError
 from tacit.inference.base import Kernel, objective_of, potential_gradient
-from tacit.inference.langevin import FIXED_TEMPERATURE, LangevinInfo, ScheduledNoise
+from tacit.inference.langevin import FIXED_TEMPERATURE, Langevin, LangevinInfo
 from tacit.inference.schedules import Constant, Schedule
 from tacit.models import Model
 from tacit.privacy.clipping import Clipping, Flat
@@ -19,7 +17,7 @@ from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.noise import gaussian_noise
 from tacit.privacy.sampling import Sampling
 from tacit.samplers import Points
-from tacit.typing import Array, Key, Params, Record, Tree
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["SGHMC"]
 
@@ -33,7 +31,7 @@ class SGHMCState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGHMC:
+class SGHMC(Langevin):
     """Langevin dynamics with momentum on ``U(w) = sum of losses - log p(w)``.
 
         m' = (1 - a) m - sqrt(h) [ G/q - grad log p(w) ],    G = sum clip(g_i) + s C xi
@@ -86,23 +84,11 @@ class SGHMC:
       Chen, Fox, Guestrin, "Stochastic gradient Hamiltonian Monte Carlo" (2014), equation 15.
     """
 
-    release: GaussianSum
-    step_size: float
     friction: float
-    schedule: Schedule = field(default_factory=Constant)
-    noise_power: float = 0.0
-    langevin_temperature: float = 0.0
 
     def __post_init__(self) -> None:
-        _check.positive(step_size=self.step_size)
+        super().__post_init__()
         _check.fraction(friction=self.friction)
-        _check.finite(noise_power=self.noise_power)
-        _check.non_negative(langevin_temperature=self.langevin_temperature)
-        if self.release.is_private and self.langevin_temperature:
-            raise InvalidArgumentError(
-                f"langevin_temperature must be 0 in a private run; got {self.langevin_temperature}."
-                " There the engine adds all the noise: use SGHMC.fixed_temperature."
-            )
 
     @classmethod
     def fixed_temperature(
@@ -177,24 +163,6 @@ class SGHMC:
             langevin_temperature=temperature,
         )
 
-    @property
-    def num_records(self) -> int:
-        """How many records the method was configured for."""
-        return self.release.sampling.num_records
-
-    def temperature(self, step: int = 0) -> float:
-        """The temperature of the injected noise at a step, a lower bound on that of the chain."""
-        return float(self._info(jnp.asarray(step)).temperature)
-
-    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """One release a step, each with the multiplier of its step or slightly less."""
-        return self._noise.cost(num_steps, start)
-
-    def scale_noise(self, factor: float) -> Self:
-        """Scales the noise; at fixed temperature the step size follows, else the temperature."""
-        release, step_factor = self._noise.scaled(factor)
-        return replace(self, release=release, step_size=self.step_size * step_factor)
-
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model; chains start at rest."""
         objective = objective_of(model)
@@ -230,14 +198,5 @@ class SGHMC:
 
         return Kernel(init, step, lambda state: state.params, Points())
 
-    @property
-    def _noise(self) -> ScheduledNoise:
-        return ScheduledNoise(release=self.release, schedule=self.schedule, power=self.noise_power)
-
-    def _info(self, step: Array) -> LangevinInfo:
-        step_size = self.step_size * self.schedule(step)
-        multiplier = self._noise.multiplier(step)
-        if not self.release.is_private:
-            return LangevinInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
-        std = multiplier * self.release.clip_norm / self.release.sampling.rate
-        return LangevinInfo(step_size, multiplier, step_size * std**2 / (2 * self.friction))
+    def _temperature_of(self, step_size: Scalar, std: Scalar) -> Scalar:
+        return step_size * std**2 / (2 * self.friction)

@@ -1,15 +1,13 @@
 """Stochastic gradient Langevin dynamics whose privacy noise is its Langevin noise."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from dp_accounting import DpEvent
 
 from tacit import _check, _tree
-from tacit.errors import InvalidArgumentError
 from tacit.inference.base import (
     Kernel,
     Objective,
@@ -17,7 +15,7 @@ from tacit.inference.base import (
     objective_of,
     potential_gradient,
 )
-from tacit.inference.langevin import FIXED_TEMPERATURE, LangevinInfo, ScheduledNoise
+from tacit.inference.langevin import FIXED_TEMPERATURE, Langevin, LangevinInfo
 from tacit.inference.schedules import Constant, Schedule
 from tacit.models import Model
 from tacit.privacy.clipping import Clipping, Flat
@@ -25,7 +23,7 @@ from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.noise import gaussian_noise
 from tacit.privacy.sampling import Sampling
 from tacit.samplers import Points
-from tacit.typing import Array, Key, Params, Record, Tree
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["SGLD"]
 
@@ -38,7 +36,7 @@ class SGLDState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGLD:
+class SGLD(Langevin):
     """Langevin steps on ``U(w) = sum of losses - log p(w)``; the engine adds the noise.
 
         w' = w - (h/2) [ G/q - grad log p(w) ],    G = sum clip(g_i) + s C xi
@@ -71,24 +69,11 @@ class SGLD:
       Welling, Teh, "Bayesian learning via stochastic gradient Langevin dynamics" (2011).
     """
 
-    release: GaussianSum
-    step_size: float
-    schedule: Schedule = field(default_factory=Constant)
-    noise_power: float = 0.0
     pre_noise: float = 0.0
-    langevin_temperature: float = 0.0
 
     def __post_init__(self) -> None:
-        _check.positive(step_size=self.step_size)
-        _check.finite(noise_power=self.noise_power)
-        _check.non_negative(
-            pre_noise=self.pre_noise, langevin_temperature=self.langevin_temperature
-        )
-        if self.release.is_private and self.langevin_temperature:
-            raise InvalidArgumentError(
-                f"langevin_temperature must be 0 in a private run; got {self.langevin_temperature}."
-                " There the engine adds all the noise: use SGLD.fixed_temperature."
-            )
+        super().__post_init__()
+        _check.non_negative(pre_noise=self.pre_noise)
 
     @classmethod
     def fixed_temperature(
@@ -189,24 +174,6 @@ class SGLD:
             langevin_temperature=temperature,
         )
 
-    @property
-    def num_records(self) -> int:
-        """How many records the method was configured for."""
-        return self.release.sampling.num_records
-
-    def temperature(self, step: int = 0) -> float:
-        """The temperature of the injected noise at a step, a lower bound on that of the chain."""
-        return float(self._info(jnp.asarray(step)).temperature)
-
-    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """One release a step, each with the multiplier of its step or slightly less."""
-        return self._noise.cost(num_steps, start)
-
-    def scale_noise(self, factor: float) -> Self:
-        """Scales the noise; at fixed temperature the step size follows, else the temperature."""
-        release, step_factor = self._noise.scaled(factor)
-        return replace(self, release=release, step_size=self.step_size * step_factor)
-
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
         objective = objective_of(model)
@@ -232,17 +199,8 @@ class SGLD:
 
         return Kernel(init, step, lambda state: state.params, Points())
 
-    @property
-    def _noise(self) -> ScheduledNoise:
-        return ScheduledNoise(release=self.release, schedule=self.schedule, power=self.noise_power)
-
-    def _info(self, step: Array) -> LangevinInfo:
-        step_size = self.step_size * self.schedule(step)
-        multiplier = self._noise.multiplier(step)
-        if not self.release.is_private:
-            return LangevinInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
-        scale = self.release.clip_norm / self.release.sampling.rate
-        return LangevinInfo(step_size, multiplier, step_size * (multiplier * scale / 2) ** 2)
+    def _temperature_of(self, step_size: Scalar, std: Scalar) -> Scalar:
+        return step_size * (std / 2) ** 2
 
     def _gradient(self, key: Key, objective: Objective, state: SGLDState, records: Record) -> Tree:
         params, multiplier = state.params, self._noise.override(state.step)

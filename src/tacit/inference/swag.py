@@ -1,15 +1,14 @@
 """Averages of iterates: Gaussians and means of what a method releases anyway, for nothing."""
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from dp_accounting import DpEvent
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.base import Info, Kernel, Method, State
+from tacit.inference.base import Around, Info, Kernel, Method, State
 from tacit.models import Model
 from tacit.rng import seeded_key
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Points
@@ -43,7 +42,7 @@ class AverageInfo(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IterateAverage:
+class IterateAverage(Around):
     """Retains the mean of a method's iterates instead of its last one.
 
     Noise that a private optimiser adds step by step averages out.
@@ -63,7 +62,6 @@ class IterateAverage:
       Polyak, Juditsky, "Acceleration of stochastic approximation by averaging" (1992).
     """
 
-    base: Method
     start: int
     decay: float | None = None
 
@@ -71,19 +69,6 @@ class IterateAverage:
         _check.non_negative_integer(start=self.start)
         if self.decay is not None:
             _check.fraction(decay=self.decay, zero=True, one=False)
-
-    @property
-    def num_records(self) -> int:
-        """How many records the base was configured for."""
-        return self.base.num_records
-
-    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """The cost of the base."""
-        return self.base.cost(num_steps, start=start)
-
-    def scale_noise(self, factor: float) -> Self:
-        """Scales the noise of the base."""
-        return replace(self, base=self.base.scale_noise(factor))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
@@ -102,7 +87,7 @@ class IterateAverage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SWAG:
+class SWAG(Around):
     """Retains a Gaussian fitted to a method's iterates: their mean, spread and main directions.
 
         covariance = diag(variance) / 2 + sum over the last K deviations of d d^T / (2 (K - 1))
@@ -126,7 +111,6 @@ class SWAG:
       algorithm 1.
     """
 
-    base: Method
     start: int
     every: int = 1
     rank: int = 20
@@ -138,19 +122,6 @@ class SWAG:
             raise InvalidArgumentError(
                 "rank must be 0 or at least 2; got 1. One deviation has no covariance."
             )
-
-    @property
-    def num_records(self) -> int:
-        """How many records the base was configured for."""
-        return self.base.num_records
-
-    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """The cost of the base."""
-        return self.base.cost(num_steps, start=start)
-
-    def scale_noise(self, factor: float) -> Self:
-        """Scales the noise of the base."""
-        return replace(self, base=self.base.scale_noise(factor))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

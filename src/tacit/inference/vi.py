@@ -1,21 +1,19 @@
 """Variational inference by reparameterised gradients: Bayes by backprop, private."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
-from dp_accounting import DpEvent
 
 from tacit import _check
-from tacit.inference.base import Kernel, Objective, objective_of
+from tacit.inference.base import Kernel, Objective, OneRelease, objective_of
 from tacit.inference.divergence import expected_log_prior
 from tacit.inference.guides import Guide, MeanField
 from tacit.inference.sgd import descent
 from tacit.models import Model
-from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
 from tacit.typing import Key, Params, Record, Scalar
@@ -41,7 +39,7 @@ Draws: TypeAlias = SharedDraws | RecordDraws
 
 
 @dataclass(frozen=True, kw_only=True)
-class VI:
+class VI(OneRelease):
     """Minimises the expected loss under a guide plus its divergence from the prior.
 
         theta <- theta - lr * [ G / (rate * n) + grad KL(q_theta | p) / n ]
@@ -69,7 +67,6 @@ class VI:
       the divergence weighted by 1/n and the noise before the optimiser.
     """
 
-    release: GaussianSum
     optimizer: optax.GradientTransformation
     guide: Guide = field(default_factory=MeanField)
     num_particles: int = 1
@@ -96,21 +93,6 @@ class VI:
             num_particles=num_particles,
             draws=draws or SharedDraws(),
         )
-
-    @property
-    def num_records(self) -> int:
-        """How many records the method was configured for."""
-        return self.release.sampling.num_records
-
-    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """One release a step, the same for all steps."""
-        del start
-        return repeated(self.release.cost, num_steps)
-
-    def scale_noise(self, factor: float) -> Self:
-        """Scales the noise; nothing else changes."""
-        multiplier = self.release.noise_multiplier * factor
-        return replace(self, release=replace(self.release, noise_multiplier=multiplier))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
