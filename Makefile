@@ -11,7 +11,7 @@ demo: .venv/.runtime
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Wants a quiet machine for about a quarter of an hour. For a trial: ARGS="--quick --only rnn".
+# Wants a quiet machine for less than half an hour. For a trial: ARGS="--quick --only rnn".
 bench: .venv/.dev .venv-bench/.peers
 	$(BIN)/python -m benchmarks --peers .venv-bench/bin/python $(ARGS)
 
