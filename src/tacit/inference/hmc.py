@@ -1,6 +1,5 @@
 """Hamiltonian Monte Carlo with private gradients and a private, penalised acceptance."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -174,11 +173,8 @@ class HMC:
         chunk_size: int | None = None,
     ) -> "HMC":
         """Returns plain HMC: exact gradients and ratios, epsilon infinite."""
-        exact = GaussianSum(
-            sampling=FullBatch(num_records=num_records),
-            clip_norm=math.inf,
-            noise_multiplier=0.0,
-            chunk_size=chunk_size,
+        exact = GaussianSum.non_private(
+            sampling=FullBatch(num_records=num_records), chunk_size=chunk_size
         )
         return cls(
             gradient=exact,

@@ -1,6 +1,5 @@
 """Natural-gradient variational inference whose curvature comes from the released gradients."""
 
-import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -99,7 +98,7 @@ class IVON(OneRelease):
     ) -> "IVON":
         """Returns the plain method: no clip, no noise, epsilon infinite."""
         return cls(
-            release=GaussianSum(sampling=sampling, clip_norm=math.inf, noise_multiplier=0.0),
+            release=GaussianSum.non_private(sampling=sampling),
             learning_rate=learning_rate,
             curvature_rate=curvature_rate,
             momentum=momentum,

@@ -154,9 +154,7 @@ class SGHMC(Langevin):
     ) -> "SGHMC":
         """Returns plain SGHMC: no clip, friction's noise by the method, epsilon infinite."""
         return cls(
-            release=GaussianSum(
-                sampling=sampling, clip_norm=math.inf, noise_multiplier=0.0, chunk_size=chunk_size
-            ),
+            release=GaussianSum.non_private(sampling=sampling, chunk_size=chunk_size),
             step_size=step_size,
             friction=friction,
             schedule=schedule or Constant(),

@@ -166,9 +166,7 @@ class SGLD(Langevin):
     ) -> "SGLD":
         """Returns plain SGLD: no clip, Langevin noise by the method, epsilon infinite."""
         return cls(
-            release=GaussianSum(
-                sampling=sampling, clip_norm=math.inf, noise_multiplier=0.0, chunk_size=chunk_size
-            ),
+            release=GaussianSum.non_private(sampling=sampling, chunk_size=chunk_size),
             step_size=step_size,
             schedule=schedule or Constant(),
             langevin_temperature=temperature,

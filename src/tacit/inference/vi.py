@@ -1,6 +1,5 @@
 """Variational inference by reparameterised gradients: Bayes by backprop, private."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -87,7 +86,7 @@ class VI(OneRelease):
     ) -> "VI":
         """Returns plain variational inference: no clip, no noise, epsilon infinite."""
         return cls(
-            release=GaussianSum(sampling=sampling, clip_norm=math.inf, noise_multiplier=0.0),
+            release=GaussianSum.non_private(sampling=sampling),
             optimizer=optimizer,
             guide=guide or MeanField(),
             num_particles=num_particles,

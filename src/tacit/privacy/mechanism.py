@@ -92,6 +92,13 @@ class GaussianSum:
         if self.chunk_size is not None:
             _check.positive_integer(chunk_size=self.chunk_size)
 
+    @classmethod
+    def non_private(cls, *, sampling: Sampling, chunk_size: int | None = None) -> "GaussianSum":
+        """Returns the plain sum: no clip, no noise, nothing promised."""
+        return cls(
+            sampling=sampling, clip_norm=math.inf, noise_multiplier=0.0, chunk_size=chunk_size
+        )
+
     @property
     def is_private(self) -> bool:
         """Whether the release has noise."""
