@@ -1,0 +1,13 @@
+"""NumPyro programs: taken apart into what may see a record and what may not."""
+
+from tacit.models.programs.arguments import Arguments, split_arguments
+from tacit.models.programs.sites import Site
+from tacit.models.programs.splitting import SplitProgram, split_program
+
+__all__ = [
+    "Arguments",
+    "Site",
+    "SplitProgram",
+    "split_arguments",
+    "split_program",
+]

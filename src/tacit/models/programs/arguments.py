@@ -1,0 +1,203 @@
+"""Arguments: which of what a program is called with belongs to records, and which is public."""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Number
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit import _check
+from tacit.errors import InvalidArgumentError
+from tacit.typing import Array
+
+__all__ = ["Arguments", "Call", "split_arguments"]
+
+Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+"""The positional and keyword arguments of one call."""
+
+
+class Arguments(NamedTuple):
+    """A call, taken apart into records and public constants.
+
+    Attributes:
+      records: the private arrays; each has one row for each record.
+      build: ``build(records)`` puts arrays of any number of rows back into the call, as
+        ``(args, kwargs)``. It holds the public constants and no record.
+      num_records: how many records there are.
+      names: what each array of ``records`` is called, for messages.
+    """
+
+    records: list[Array]
+    build: Callable[[Sequence[Any]], Call]
+    num_records: int
+    names: tuple[str, ...]
+
+
+def split_arguments(
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    num_records: int | None = None,
+    public: Collection[str] = (),
+    signature: inspect.Signature | None = None,
+) -> Arguments:
+    """Returns the call ``(*args, **kwargs)`` as records and public constants.
+
+    An array with one row for each record belongs to the records, whether it was passed by position
+    or by keyword, alone or inside a container. Numbers, strings, None, functions and arrays without
+    axes are public constants. Anything else is ambiguous and refused: an array of another length
+    may be a public table or a part of the records, and only the caller knows.
+
+    Args:
+      args: the positional arguments.
+      kwargs: the keyword arguments.
+      num_records: how many records there are; by default the rows of the first array.
+      public: names of arguments that hold no private value, whatever their shape.
+      signature: of the program, from which positional arguments have their names.
+
+    Raises:
+      InvalidArgumentError: if an argument is ambiguous; values are never shown.
+
+    Example:
+      >>> split = split_arguments((jnp.ones((5, 2)),), {"y": jnp.ones(5), "scale": 2.0})
+      >>> split.num_records, split.names
+      (5, ('argument 0', 'y'))
+      >>> args, kwargs = split.build([leaf[:1] for leaf in split.records])
+      >>> args[0].shape, kwargs["y"].shape, kwargs["scale"]
+      ((1, 2), (1,), 2.0)
+    """
+    if isinstance(public, str):
+        raise InvalidArgumentError(
+            f"public must be a collection of names; got the string {public!r}. Write ({public!r},)."
+        )
+    if num_records is not None:
+        _check.positive_integer(num_records=num_records)
+    named = _named(args, kwargs, signature)
+    unknown = set(public) - {name for name, _ in named}
+    if unknown:
+        raise InvalidArgumentError(
+            f"public names no argument {sorted(unknown)}; there are {[name for name, _ in named]}."
+        )
+    private = [(name, value) for name, value in named if name not in public]
+    num_records = _num_rows(private) if num_records is None else num_records
+    for name, value in private:
+        _require_no_list_of_numbers(name, value, num_records)
+
+    leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)), is_leaf=_is_none)
+    names = _leaf_names(named, args, kwargs)
+    at: list[int] = []
+    for place, ((top, name), leaf) in enumerate(zip(names, leaves, strict=True)):
+        if top not in public and _is_record_leaf(name, top, leaf, num_records):
+            at.append(place)
+    if not at:
+        raise InvalidArgumentError(
+            f"no argument has one row for each of the {num_records} records. Pass the records to"
+            " the program as arguments: an array that it closes over cannot be clipped."
+        )
+    records = [_as_array(leaves[place]) for place in at]
+    # Only public leaves stay: what is built later must not keep the table alive.
+    kept = [None if place in at else leaf for place, leaf in enumerate(leaves)]
+
+    def build(rows: Sequence[Any]) -> Call:
+        filled = list(kept)
+        for place, leaf in zip(at, rows, strict=True):
+            filled[place] = leaf
+        built: Call = jax.tree.unflatten(tree, filled)
+        return built
+
+    return Arguments(records, build, num_records, tuple(names[place][1] for place in at))
+
+
+def _named(
+    args: Sequence[Any], kwargs: Mapping[str, Any], signature: inspect.Signature | None
+) -> list[tuple[str, Any]]:
+    """The arguments with their names, in order."""
+    known: list[str] = []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if signature is not None:
+        known = [each.name for each in signature.parameters.values() if each.kind in kinds]
+    names = [known[at] if at < len(known) else f"argument {at}" for at in range(len(args))]
+    return [*zip(names, args, strict=True), *kwargs.items()]
+
+
+def _leaf_names(
+    named: list[tuple[str, Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """For each leaf, the name of its argument and its own."""
+    paths = jax.tree_util.tree_leaves_with_path((tuple(args), dict(kwargs)), is_leaf=_is_none)
+    names = []
+    for path, _ in paths:
+        top = named[path[1].idx][0] if path[0].idx == 0 else str(path[1].key)
+        rest = jax.tree_util.keystr(path[2:])
+        names.append((top, f"{top}{rest}"))
+    return names
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+
+
+def _as_array(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jnp.asarray(leaf)
+
+
+def _num_rows(named: list[tuple[str, Any]]) -> int:
+    for _, value in named:
+        for leaf in jax.tree.leaves(value):
+            if _is_array(leaf) and jnp.ndim(leaf) >= 1:
+                return int(leaf.shape[0])
+    raise InvalidArgumentError(
+        "no argument is an array with one row for each record. Pass the records to the program as"
+        " arguments: an array that it closes over cannot be clipped."
+    )
+
+
+def _is_record_leaf(name: str, argument: str, leaf: Any, num_records: int) -> bool:
+    """Whether a leaf belongs to the records; raises where only the caller can know."""
+    if _is_array(leaf) and not np.ndim(leaf):
+        return False
+    if _is_array(leaf):
+        if leaf.shape[0] == num_records:
+            is_numeric = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) or (
+                np.dtype(leaf.dtype).kind in "biufcV"
+            )
+            if not is_numeric:
+                raise InvalidArgumentError(
+                    f"{name} must hold numbers; got an array of {leaf.dtype}. Encode it by public"
+                    " categories, as tacit.data does."
+                )
+            return True
+        raise InvalidArgumentError(
+            f"{name} has shape {tuple(leaf.shape)} but there are {num_records} records, so it may"
+            " be a public table or a part of the records. If it holds no private value, say"
+            f" public=({argument!r},); otherwise give it one row for each record."
+        )
+    if leaf is None or isinstance(leaf, Number | str | bytes) or callable(leaf):
+        return False
+    raise InvalidArgumentError(
+        f"{name} is a {type(leaf).__name__}, which may hold records. Pass arrays with one row for"
+        f" each record, or say public=({argument!r},) if it holds no private value."
+    )
+
+
+def _require_no_list_of_numbers(name: str, value: Any, num_records: int) -> None:
+    """Raises for a list with a number for each record: as constants they would all be public."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            _require_no_list_of_numbers(f"{name}[{key!r}]", each, num_records)
+    elif isinstance(value, list | tuple):
+        if len(value) == num_records > 1 and any(isinstance(each, Number) for each in value):
+            raise InvalidArgumentError(
+                f"{name} is a {type(value).__name__} with one number for each of the {num_records}"
+                " records. Pass it as an array, so that it is sampled and clipped with them; if it"
+                " holds no private value, say so by public=."
+            )
+        for place, each in enumerate(value):
+            _require_no_list_of_numbers(f"{name}[{place}]", each, num_records)
