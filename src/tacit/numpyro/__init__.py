@@ -1,0 +1,14 @@
+"""Private inference for NumPyro programs, with the interface of `numpyro.infer.SVI`."""
+
+from tacit.numpyro.losses import PrivateLoss
+from tacit.numpyro.posterior import ProgramPosterior, load_program_posterior
+from tacit.numpyro.state import DPSVIState
+from tacit.numpyro.svi import DPSVI
+
+__all__ = [
+    "DPSVI",
+    "DPSVIState",
+    "PrivateLoss",
+    "ProgramPosterior",
+    "load_program_posterior",
+]

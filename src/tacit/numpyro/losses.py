@@ -1,0 +1,76 @@
+"""The loss of a private run: a release of its own, or not a number."""
+
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+from dp_accounting import DpEvent
+from jax import lax
+
+from tacit import _check
+from tacit.privacy.events import repeated
+from tacit.privacy.mechanism import GaussianSum
+from tacit.typing import Key, Query, Scalar, Tree
+
+__all__ = ["PrivateLoss", "released_loss"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateLoss:
+    """Asks for private estimates of the loss, which are paid for beside the gradients.
+
+    A loss of the records is one more thing that tells of them, so `tacit.numpyro.DPSVI` returns NaN
+    for it unless it is asked for one. The estimate sums the records' own losses, each cut to
+    ``[-clip, clip]``, with noise; prior and entropy are added exactly.
+
+    Guarantee:
+      Each estimate is one release by the engine, on a batch of its own, with ``noise_ratio`` times
+      the noise multiplier of the gradients; its cost is in that of the run. The cost of all
+      ``num_evaluations`` is paid with the first step, whether they are made or not.
+
+    Args:
+      clip: the largest loss that one record contributes; a public number.
+      noise_ratio: the noise multiplier of a loss, in units of that of a gradient. A release costs
+        about ``1 / noise_ratio**2`` of a gradient's.
+      every: at which steps a loss is released: the first and then each ``every``-th. At others it
+        is NaN. None: at no step.
+      num_evaluations: how often `DPSVI.evaluate` may be called.
+    """
+
+    clip: float
+    noise_ratio: float = 4.0
+    every: int | None = 1
+    num_evaluations: int = 0
+
+    def __post_init__(self) -> None:
+        _check.positive(clip=self.clip, noise_ratio=self.noise_ratio)
+        _check.non_negative_integer(num_evaluations=self.num_evaluations)
+        if self.every is not None:
+            _check.positive_integer(every=self.every)
+
+    def release_beside(self, gradient: GaussianSum) -> GaussianSum:
+        """Returns the engine of the losses for that of the gradients."""
+        return replace(
+            gradient,
+            clip_norm=self.clip,
+            noise_multiplier=gradient.noise_multiplier * self.noise_ratio,
+        )
+
+    def cost(self, gradient: GaussianSum, num_steps: int, start: int) -> DpEvent:
+        """What the losses of steps ``start`` to ``start + num_steps`` cost."""
+        count = self.num_evaluations if start == 0 else 0
+        if self.every is not None:
+            count += -(-(start + num_steps) // self.every) - -(-start // self.every)
+        return repeated(self.release_beside(gradient).cost, count)
+
+
+def released_loss(key: Key, release: GaussianSum, query: Query, rest: Scalar, data: Tree) -> Scalar:
+    """Returns one release's estimate of the loss over all records.
+
+    Args:
+      key: fresh for every call.
+      release: the engine of losses.
+      query: the loss of one record.
+      rest: the loss that no record is in.
+      data: the records.
+    """
+    return lax.convert_element_type(release(key, query, data) + rest, jnp.float32)

@@ -1,0 +1,141 @@
+"""What is left of a run: parameters and statement, ready to predict, save and publish."""
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.infer import Predictive
+
+from tacit import _artefact
+from tacit.errors import PrivacyWarning, TacitError
+from tacit.typing import Array, Params
+
+__all__ = ["ProgramPosterior", "load_program_posterior"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramPosterior:
+    """The approximate posterior of a NumPyro program.
+
+    Guarantee:
+      Everything here is computed from released parameters, and costs nothing. No record is in it,
+      and none is written by `save`: autoguides remember what they were first called with, so only
+      the values of parameters are saved, never the guide.
+
+    Attributes:
+      model: the NumPyro model.
+      guide: the guide.
+      params: values of the parameters in their own spaces, as ``SVI.get_params`` gives them.
+      statement: the privacy statement of the run, as JSON-able data.
+    """
+
+    model: Callable[..., Any]
+    guide: Callable[..., Any]
+    params: Params
+    statement: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        epsilon = self.statement.get("epsilon_text", "unknown")
+        return f"ProgramPosterior({', '.join(self.params)}; epsilon {epsilon})"
+
+    def predictive(self, *, num_draws: int = 1000, return_sites: Any = None) -> Predictive:
+        """Returns NumPyro's `Predictive`: call it with a key and the model's arguments.
+
+        Args:
+          num_draws: how many draws of the latents.
+          return_sites: names of sites; by default those that are not observed.
+        """
+        return Predictive(
+            self.model,
+            guide=self.guide,
+            params=self.params,
+            num_samples=num_draws,
+            return_sites=return_sites,
+        )
+
+    def draws(
+        self, *args: Any, num_draws: int = 1000, seed: int = 0, **kwargs: Any
+    ) -> dict[str, Array]:
+        """Returns draws of the latents from the guide, each with a leading axis.
+
+        Args:
+          *args: arguments of the guide; public ones, such as the inputs of a prediction.
+          num_draws: how many.
+          seed: of the draws; nothing private hangs on it.
+          **kwargs: keyword arguments of the guide.
+        """
+        drawn = Predictive(self.guide, params=self.params, num_samples=num_draws)
+        values: dict[str, Array] = drawn(jax.random.key(seed), *args, **kwargs)
+        return {name: value for name, value in values.items() if not _is_auxiliary(name)}
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes ``program.safetensors`` and ``program.json``: parameters and statement only.
+
+        Warns with `PrivacyWarning` when the statement promises nothing, or the noise was seeded.
+        """
+        arrays = _artefact.flatten(jax.tree.map(jnp.asarray, self.params), prefix="params")
+        document = {
+            "statement": dict(self.statement),
+            "tree": [_steps(path) for path, _ in jax.tree_util.tree_leaves_with_path(self.params)],
+        }
+        _artefact.write(directory, "program", arrays, document)
+        if self.statement.get("epsilon") == "infinity":
+            _warn("this posterior is NOT PRIVATE: its epsilon is infinity. Publish nothing of it.")
+        elif not self.statement.get("is_secure", True):
+            _warn(
+                "this posterior is INSECURE: its noise came from a known seed, and whoever has that"
+                " can take the noise off. Fit without a seed before publishing."
+            )
+
+
+def load_program_posterior(
+    directory: str | os.PathLike[str],
+    model: Callable[..., Any],
+    guide: Callable[..., Any],
+) -> ProgramPosterior:
+    """Returns a saved posterior; no training data is needed.
+
+    Args:
+      directory: where `ProgramPosterior.save` wrote it.
+      model: the model of the run; functions are not saved.
+      guide: its guide; a new autoguide of the same kind serves.
+    """
+    arrays, document = _artefact.read(directory, "program")
+    params: dict[str, Any] = {}
+    for steps in document["tree"]:
+        place = params
+        for step in steps[:-1]:
+            place = place.setdefault(step, {})
+        name = "params" + "".join(f"[{step!r}]" for step in steps)
+        if name not in arrays:
+            raise TacitError(f"{directory} is damaged: it has no array {name!r}. Restore a copy.")
+        place[steps[-1]] = jnp.asarray(arrays[name])
+    return ProgramPosterior(
+        model=model, guide=guide, params=params, statement=document["statement"]
+    )
+
+
+def _steps(path: tuple[Any, ...]) -> list[str]:
+    """The keys that lead to a leaf; parameters are dictionaries of dictionaries."""
+    steps = []
+    for step in path:
+        if not isinstance(step, jax.tree_util.DictKey) or not isinstance(step.key, str):
+            raise TacitError(
+                f"parameters must be arrays in dictionaries to be saved; got {path!r}. Return"
+                " dictionaries from the program's modules."
+            )
+        steps.append(step.key)
+    return steps
+
+
+def _is_auxiliary(name: str) -> bool:
+    """Autoguides have one site for all latents together, beside a site for each."""
+    return name.startswith("_") and name.endswith("_latent")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, PrivacyWarning, stacklevel=3)

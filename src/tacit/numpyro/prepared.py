@@ -1,0 +1,174 @@
+"""Prepared: all that the first call fixes for good, and what later calls are held to."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpyro.handlers import substitute
+
+from tacit import _tree
+from tacit.errors import BudgetExceededError, InvalidArgumentError
+from tacit.models.programs import Arguments, SplitProgram
+from tacit.numpyro.batches import GivenBatch
+from tacit.numpyro.method import ProgramSVI
+from tacit.numpyro.settings import Resolved
+from tacit.numpyro.state import DPSVIState, fingerprint_of
+from tacit.privacy.clipping.isolation import require_no_table
+from tacit.rng import fresh_key, seeded_key
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+
+__all__ = ["Prepared", "is_traced", "takes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A split program and its method. It holds no record.
+
+    Attributes:
+      arguments: of the first call; in the place of its records are their shapes.
+      program: the program, taken apart.
+      resolved: method, budget and number of steps.
+    """
+
+    arguments: Arguments
+    program: SplitProgram
+    resolved: Resolved
+
+    def method_on(self, mask: Array) -> ProgramSVI:
+        """Returns the method for a table, or for one of the user's batches."""
+        method = self.resolved.method
+        if self.resolved.is_table:
+            return method
+        given = GivenBatch(stated=method.release.sampling, mask=mask)
+        return replace(method, release=replace(method.release, sampling=given))
+
+    def first_state(
+        self, rng_key: Key, init_params: Params | None, *, seed: int | None
+    ) -> DPSVIState:
+        """Returns the state before the first step; its secret key is new."""
+        if not jax.dtypes.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
+            rng_key = jax.random.wrap_key_data(rng_key)
+        program = self.program
+        if init_params is not None:
+            inner = program.program
+            model, guide = (substitute(fn, init_params) for fn in (inner.model, inner.guide))
+            program = replace(program, program=replace(inner, model=model, guide=guide))
+        first = self.resolved.method.build(program).init(rng_key)
+        # What `fit` makes of a seed, so that single steps and a run are the same.
+        root = fresh_key() if seed is None else seeded_key(seed)
+        private_key = jax.random.split(jax.random.split(root)[1], 1)[0]
+        return DPSVIState(
+            optim_state=first.optim_state,
+            mutable_state=None,
+            rng_key=first.rng_key,
+            step=first.step,
+            fingerprint=fingerprint_of(self.resolved.method),
+            private_key=private_key,
+        )
+
+    def step(
+        self, key: Key, state: DPSVIState, records: Record, mask: Array, *, skip_non_finite: bool
+    ) -> tuple[DPSVIState, Scalar]:
+        """Takes one step; a pure function."""
+        method = replace(self.method_on(mask), skip_non_finite=skip_non_finite)
+        public, info = method.build(self.program).step(key, state.public, records)
+        return state.moved_to(public), info.loss
+
+    @functools.cached_property
+    def compiled_step(self) -> Callable[..., tuple[DPSVIState, Scalar]]:
+        """The same, compiled once for all calls."""
+        return jax.jit(self.step, static_argnames="skip_non_finite")
+
+    def step_within_budget(
+        self, state: DPSVIState, records: Record, mask: Array, *, skip_non_finite: bool
+    ) -> tuple[DPSVIState, Scalar]:
+        """Takes one step, or none where the budget is spent, without raising anything."""
+        key = jax.random.fold_in(state.private_key, state.step)
+
+        def step(state: DPSVIState) -> tuple[DPSVIState, Scalar]:
+            return self.step(key, state, records, mask, skip_non_finite=skip_non_finite)
+
+        if self.resolved.max_steps is None:
+            return step(state)
+        return lax.cond(
+            state.step < self.resolved.max_steps,
+            step,
+            lambda state: (state, jnp.full((), jnp.nan)),
+            state,
+        )
+
+    def records_of(self, arguments: Arguments) -> Record:
+        """Returns the records of a call; raises unless all else is as in the first call."""
+        first = self.arguments
+        found, wanted = (
+            [(name, *leaf.shape[1:], str(leaf.dtype)) for name, leaf in zip(*rows, strict=True)]
+            for rows in ((arguments.names, arguments.records), (first.names, first.records))
+        )
+        if found != wanted:
+            raise InvalidArgumentError(
+                f"this DPSVI was prepared for records of {wanted}; got {found}. Make another one"
+                " for other records."
+            )
+        if self.resolved.is_table and arguments.num_records != first.num_records:
+            raise InvalidArgumentError(
+                f"this DPSVI was prepared for {first.num_records} records; got"
+                f" {arguments.num_records}. The sampling rate would be wrong: make another one, or"
+                " give num_obs_total if these are batches of your own."
+            )
+        now, then = (jax.tree.leaves(a.build([0] * len(a.records))) for a in (arguments, first))
+        if len(now) != len(then) or not all(map(_is_same, now, then)):
+            raise InvalidArgumentError(
+                "public arguments must be those of the first call, and not traced: they are part"
+                " of the program. Give them as static arguments, DPSVI(..., name=value)."
+            )
+        return Record(arguments.records, cast(Array, None), cast(Array, None))
+
+    def require_no_table(self, state: DPSVIState, records: Record) -> None:
+        """Raises where program or optimiser close over the records of a call."""
+        mask = jnp.ones(_tree.num_records(records), bool)
+        step = self.method_on(mask).build(self.program).step
+        shape = jax.eval_shape(lambda: state.public)
+        require_no_table(step, seeded_key(0), shape, records, records=records)
+
+    def require_own(self, state: DPSVIState) -> None:
+        """Raises for states of which the cost is not known here."""
+        if int(state.fingerprint) != int(fingerprint_of(self.resolved.method)):
+            raise InvalidArgumentError(
+                "the state was made by a DPSVI whose steps cost something else, so its cost is not"
+                " known here. Start from its parameters by init_params, and add up both"
+                " statements."
+            )
+
+    def require_steps(self, start: int, num_steps: int) -> None:
+        """Raises where so many steps more exceed the budget."""
+        max_steps = self.resolved.max_steps
+        if max_steps is not None and start + num_steps > max_steps:
+            raise BudgetExceededError(
+                f"the budget is for {max_steps} steps; {start} were made, and {num_steps} more are"
+                " asked for. Make a DPSVI with a larger num_steps (and so more noise) or epsilon."
+            )
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has an argument of this name."""
+    return name in inspect.signature(function).parameters
+
+
+def is_traced(tree: Tree) -> bool:
+    """Whether a part of a tree is not known yet, because a function is being compiled."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two public constants are equal; what is traced is equal to itself only."""
+    if one is other:
+        return True
+    if is_traced((one, other)) or callable(one) or callable(other):
+        return False
+    return bool(np.array_equal(one, other))

@@ -1,0 +1,69 @@
+"""Running many steps: what `tacit.fit` does, from a state of NumPyro's shape and back to one."""
+
+from dataclasses import replace
+from typing import cast
+
+import dp_accounting
+import jax
+import jax.numpy as jnp
+
+from tacit.inference.checkpoint import Checkpoint
+from tacit.inference.fit import fit
+from tacit.inference.plan import Plan
+from tacit.inference.progress import OnProgress
+from tacit.models import Model
+from tacit.numpyro.method import StepState
+from tacit.numpyro.prepared import Prepared
+from tacit.numpyro.state import DPSVIState
+from tacit.privacy.budget import Ledger
+from tacit.typing import Array, Record
+
+__all__ = ["run_steps"]
+
+
+def run_steps(
+    prepared: Prepared,
+    state: DPSVIState,
+    num_steps: int,
+    records: Record,
+    *,
+    skip_non_finite: bool,
+    seed: int | None,
+    ledger: Ledger | None,
+    progress: OnProgress | None,
+) -> tuple[DPSVIState, Array]:
+    """Returns the state after so many steps more, and the loss of each.
+
+    Guarantee:
+      As `tacit.fit`: the budget is asked before any record is read, the key is fresh, and the
+      ledger is charged before each chunk.
+    """
+    method = replace(prepared.resolved.method, skip_non_finite=skip_non_finite)
+    start = int(state.step)
+    plan = Plan(
+        method=method,
+        num_steps=start + num_steps,
+        burn_in=start,
+        thinning=1 if method.has_losses else None,
+    )
+    made = fit(
+        plan,
+        # `fit` hands it on to the method's `build` and looks at nothing of it.
+        cast(Model, prepared.program),
+        records,
+        budget=prepared.resolved.budget,
+        seed=seed,
+        ledger=ledger,
+        progress=progress,
+        resume=Checkpoint(
+            step=start,
+            states=jax.tree.map(lambda leaf: leaf[None], state.public),
+            kept=None,
+            info=None,
+            cost=dp_accounting.NoOpDpEvent() if start == 0 else method.cost(start),
+            is_secure=seed is None,
+        ),
+    ).checkpoint
+    last = StepState(*jax.tree.map(lambda leaf: leaf[0], made.states))
+    losses = made.info.loss[0] if method.has_losses else jnp.full(num_steps, jnp.nan)
+    return state.moved_to(last), losses

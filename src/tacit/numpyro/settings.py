@@ -1,0 +1,197 @@
+"""Settings: what a user says of privacy, and what follows once the number of records is known."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numpyro.optim import _NumPyroOptim
+
+from tacit import _check
+from tacit.errors import InvalidArgumentError
+from tacit.inference.plan import Plan, calibrate, calibrate_steps
+from tacit.numpyro.batches import UnstatedBatch
+from tacit.numpyro.losses import PrivateLoss
+from tacit.numpyro.method import ProgramSVI
+from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
+from tacit.privacy.budget import Budget
+from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
+from tacit.privacy.statement import tail_of
+
+__all__ = ["PrivacySettings", "Resolved"]
+
+_LARGEST_DELTA = 1e-5
+_NO_LIMIT = 1e300
+"""An epsilon that no cost reaches: a budget that only tells what is spent. (An infinite one would
+say that nothing is promised.)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """What is run, fixed for good.
+
+    Attributes:
+      method: with its noise.
+      budget: gives delta and accountant, and the limit if there is one.
+      max_steps: how many steps the budget allows; None for as many as wanted.
+      is_table: whether programs are called with the whole table, and batches are drawn inside.
+    """
+
+    method: Any
+    budget: Budget
+    max_steps: int | None
+    is_table: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """What a user says of privacy, checked as far as it can be without a table.
+
+    Args:
+      clip_norm: the largest gradient norm that one record contributes.
+      noise_multiplier: the noise, if it is given rather than sought.
+      epsilon: the largest epsilon; None sets no limit.
+      delta: by default the smaller of 1e-5 and a tenth of one over the number of records.
+      num_steps: for how many steps noise is sought.
+      batch_size: how many records a batch holds on average; None takes all.
+      sampling: how batches are drawn, instead of ``batch_size``.
+      num_obs_total: how many records there are, if programs are called with the user's batches.
+      accountant: turns costs into epsilon.
+      clipping: the rule that enforces the bound.
+    """
+
+    clip_norm: float | None
+    noise_multiplier: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    num_steps: int | None = None
+    batch_size: float | None = None
+    sampling: Sampling | None = None
+    num_obs_total: int | None = None
+    accountant: Accountant = DEFAULT_ACCOUNTANT
+    clipping: Clipping = field(default_factory=Flat)
+
+    def __post_init__(self) -> None:
+        if self.clip_norm is None:
+            raise InvalidArgumentError(
+                "clip_norm must be given: the largest norm of one record's gradient, a public"
+                " number that does not come from the records. tacit.data_free_clip_norm suggests"
+                " one from synthetic records."
+            )
+        _check.positive(clip_norm=self.clip_norm, infinite=True)
+        if self.noise_multiplier is not None:
+            _check.non_negative(noise_multiplier=self.noise_multiplier)
+        elif self.epsilon is None:
+            raise InvalidArgumentError(
+                "epsilon or noise_multiplier must be given; got neither. Give epsilon=, delta= and"
+                " num_steps= to have the noise found, or noise_multiplier= (dp_scale=) itself;"
+                " noise_multiplier=0 is a run that is not private."
+            )
+        if self.epsilon is not None:
+            _check.positive(epsilon=self.epsilon, infinite=True)
+        if self.delta is not None:
+            _check.fraction(one=False, delta=self.delta)
+        if self.num_steps is not None:
+            _check.positive_integer(num_steps=self.num_steps)
+        if self.batch_size is not None:
+            _check.positive(batch_size=self.batch_size)
+        if self.num_obs_total is not None:
+            _check.positive_integer(num_obs_total=self.num_obs_total)
+        if self.batch_size is not None and self.sampling is not None:
+            raise InvalidArgumentError(
+                f"batch_size and sampling both say how batches are drawn; got {self.batch_size!r}"
+                f" and {self.sampling!r}. Give one of them."
+            )
+
+    def resolve(
+        self,
+        *,
+        num_rows: int,
+        num_values: int,
+        optim: _NumPyroOptim,
+        loss: PrivateLoss | None,
+        num_steps: int | None,
+    ) -> Resolved:
+        """Returns what is run.
+
+        Args:
+          num_rows: how many records a program is called with.
+          num_values: how many parameters are optimised.
+          optim: the optimiser.
+          loss: which losses are released.
+          num_steps: of a run, where noise is sought and no ``num_steps`` was given.
+        """
+        num_records = self._num_records(num_rows)
+        budget = self._budget(num_records)
+        budget.warn_if_delta_is_large(num_records)
+        seeks_noise = self.noise_multiplier is None and math.isfinite(budget.epsilon)
+        # Where noise is sought, one stands for it; without a limit none is needed.
+        noise = float(seeks_noise) if self.noise_multiplier is None else self.noise_multiplier
+        assert self.clip_norm is not None
+        method = ProgramSVI(
+            release=GaussianSum(
+                sampling=self._sampling(num_records, num_rows),
+                clip_norm=self.clip_norm,
+                noise_multiplier=noise,
+                clipping=self.clipping,
+            ),
+            optim=optim,
+            num_records=num_records,
+            loss=loss,
+        )
+        steps = num_steps if self.num_steps is None else self.num_steps
+        plan = Plan(method=method, num_steps=steps)
+        if self.epsilon is not None and math.isfinite(budget.epsilon):
+            if not seeks_noise and steps is None:
+                plan = calibrate_steps(plan, budget)
+            elif seeks_noise and steps is None:
+                raise InvalidArgumentError(
+                    "num_steps must be given for the noise to be found: it depends on how often"
+                    " records are asked. Give num_steps= to DPSVI, or call run."
+                )
+            elif seeks_noise:
+                plan = calibrate(plan, budget)
+            budget.require(plan.cost, tail=tail_of(plan.cost, num_values=num_values))
+        elif self.num_steps is None:
+            plan = replace(plan, num_steps=None)
+        return Resolved(
+            method=plan.method,
+            budget=budget,
+            max_steps=plan.num_steps,
+            is_table=num_rows == num_records,
+        )
+
+    def _budget(self, num_records: int) -> Budget:
+        delta = min(_LARGEST_DELTA, 0.1 / num_records) if self.delta is None else self.delta
+        if self.epsilon is not None:
+            epsilon = self.epsilon
+        else:
+            epsilon = math.inf if self.noise_multiplier == 0 else _NO_LIMIT
+        return Budget(epsilon=epsilon, delta=delta, accountant=self.accountant)
+
+    def _num_records(self, num_rows: int) -> int:
+        stated = None if self.sampling is None else self.sampling.num_records
+        if self.num_obs_total is None:
+            if stated is not None and stated != num_rows:
+                raise InvalidArgumentError(
+                    f"the program was called with {num_rows} rows, but sampling was configured for"
+                    f" num_records={stated}. Pass the whole table; if these are batches that you"
+                    f" draw yourself, say so by num_obs_total={stated}."
+                )
+            return num_rows
+        if stated is not None and stated != self.num_obs_total:
+            raise InvalidArgumentError(
+                f"num_obs_total={self.num_obs_total} and sampling.num_records={stated} must agree."
+            )
+        return self.num_obs_total
+
+    def _sampling(self, num_records: int, num_rows: int) -> Sampling:
+        if self.sampling is not None:
+            return self.sampling
+        if num_rows != num_records:
+            size = num_rows if self.batch_size is None else self.batch_size
+            return UnstatedBatch(num_records=num_records, batch_size=size)
+        if self.batch_size is None:
+            return FullBatch(num_records=num_records)
+        return PoissonBatch(num_records=num_records, batch_size=self.batch_size)

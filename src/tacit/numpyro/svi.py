@@ -1,0 +1,536 @@
+"""Private stochastic variational inference with the interface of `numpyro.infer.SVI`."""
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.infer import Trace_ELBO
+from numpyro.infer.svi import SVIRunResult
+
+from tacit import _check, _tree
+from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
+from tacit.inference.progress import ProgressBar
+from tacit.models.programs import Arguments, split_arguments, split_program
+from tacit.numpyro.batches import UnstatedBatch
+from tacit.numpyro.guides import num_particles_of, require_private_guide
+from tacit.numpyro.losses import PrivateLoss, released_loss
+from tacit.numpyro.method import program_objective
+from tacit.numpyro.optimisers import as_numpyro_optimiser, reads_the_loss
+from tacit.numpyro.posterior import ProgramPosterior
+from tacit.numpyro.prepared import Prepared, is_traced, takes
+from tacit.numpyro.running import run_steps
+from tacit.numpyro.settings import PrivacySettings
+from tacit.numpyro.state import DPSVIState
+from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
+from tacit.privacy.budget import Ledger
+from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import FullBatch, Sampling
+from tacit.privacy.statement import Statement, make_statement
+from tacit.rng import fresh_key, seeded_key
+from tacit.typing import Array, Key, Params, Record, Scalar
+
+__all__ = ["DPSVI"]
+
+
+class DPSVI:
+    """Private stochastic variational inference for a NumPyro model and guide.
+
+    It has the interface of `numpyro.infer.SVI`: `init`, `update`, `stable_update`, `get_params`,
+    `evaluate` and `run`, with the same arguments and shapes. What changes:
+
+    * Programs are called with the whole table, and batches are drawn inside. (Or with batches of
+      the user's own, after ``num_obs_total`` was given.)
+    * Each record's gradient is clipped, and noise is added to their sum. Prior and entropy of what
+      all records share are outside the clip, exact.
+    * The loss is NaN, unless `PrivateLoss` asks for a private one.
+
+    There are two ways to say how much noise: ``epsilon``, ``delta`` and ``num_steps``, from which
+    it is found at the first call; or ``noise_multiplier``. The names that d3p has for the same
+    things, ``clipping_threshold``, ``dp_scale`` and ``num_obs_total``, are understood.
+
+    Guarantee:
+      Parameters, states (but for their ``private_key``), losses and what is computed from them
+      depend on the records only through releases of the engine, which `statement` counts. Noise
+      and batches come from keys of the operating system, not from ``rng_key``. Steps beyond the
+      budget are refused before a record is read; inside compiled code, where nothing can be
+      raised, they change nothing. Where the program is called with the user's own batches, the
+      guarantee is as good as what the user states of how they are drawn, and the statement says so.
+
+    Args:
+      model: a NumPyro model with its records in one plate; `tacit.explain_program` shows how it
+        is taken apart.
+      guide: an autoguide, or a function with the model's arguments.
+      optim: of `numpyro.optim` or optax.
+      loss: `numpyro.infer.Trace_ELBO`, with any number of particles.
+      clip_norm: the largest gradient norm of one record's part of the loss; a public number.
+      epsilon: the largest epsilon; infinity promises nothing.
+      delta: by default the smaller of 1e-5 and a tenth of one over the number of records.
+      num_steps: how many steps the budget is for; by default those of the first `run`.
+      batch_size: the expected size of Poisson batches; by default every step sees every record.
+      noise_multiplier: noise standard deviation divided by ``clip_norm``; 0 is not private.
+      sampling: `PoissonBatch`, `FixedBatch` or `FullBatch`, instead of ``batch_size``. With the
+        user's own batches it states how they are drawn; without it, they are not amplified.
+      clipping_threshold: d3p's name for ``clip_norm``.
+      dp_scale: d3p's name for ``noise_multiplier``.
+      num_obs_total: how many records there are, if the program is called with batches. It is
+        passed on to programs that have an argument of this name.
+      loss_release: asks for private losses.
+      plate: the name of the record plate; found where it is not given.
+      public: names of arguments that hold no private value.
+      accountant: turns costs into epsilon.
+      clipping: the rule that enforces the bound.
+      ledger: is charged before each chunk of a run and each step outside compiled code.
+      seed: for tests and examples only: replaces the keys of the operating system by a known one
+        and marks the statement INSECURE.
+      **static_kwargs: passed to model and guide in every call, as in NumPyro.
+
+    Example:
+      >>> import numpyro
+      >>> import numpyro.distributions as dist
+      >>> from numpyro.infer.autoguide import AutoNormal
+      >>> def model(heights):
+      ...     mean = numpyro.sample("mean", dist.Normal(1.5, 0.5))
+      ...     with numpyro.plate("people", heights.shape[0]):
+      ...         numpyro.sample("height", dist.Normal(mean, 0.1), obs=heights)
+      >>> svi = DPSVI(
+      ...     model, AutoNormal(model), numpyro.optim.Adam(0.01), Trace_ELBO(),
+      ...     epsilon=1.0, delta=1e-6, clip_norm=10.0, seed=0)
+      >>> heights = jnp.linspace(1.6, 1.9, 1000)
+      >>> with warnings.catch_warnings():
+      ...     warnings.simplefilter("ignore", PrivacyWarning)
+      ...     result = svi.run(jax.random.key(0), 200, heights, progress_bar=False)
+      >>> f"{result.params['mean_auto_loc']:.2f}", svi.statement(result.state).epsilon_text
+      ('1.75', '1.000 INSECURE')
+
+    Reference:
+      Jälkö et al., "Differentially private variational inference for non-conjugate models" (2017);
+      Prediger et al., "d3p" (2022), whose call shape is kept and whose accounting is not.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: Any,
+        loss: Any = None,
+        *,
+        clip_norm: float | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        num_steps: int | None = None,
+        batch_size: float | None = None,
+        noise_multiplier: float | None = None,
+        sampling: Sampling | None = None,
+        clipping_threshold: float | None = None,
+        dp_scale: float | None = None,
+        num_obs_total: int | None = None,
+        loss_release: PrivateLoss | None = None,
+        plate: str | None = None,
+        public: Collection[str] = (),
+        accountant: Accountant = DEFAULT_ACCOUNTANT,
+        clipping: Clipping | None = None,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        **static_kwargs: Any,
+    ) -> None:
+        require_private_guide(guide)
+        self.model, self.guide = model, guide
+        self.loss = Trace_ELBO() if loss is None else loss
+        self._num_particles = num_particles_of(self.loss)
+        self.optim = as_numpyro_optimiser(optim)
+        self._settings = PrivacySettings(
+            clip_norm=_one_of("clip_norm", clip_norm, "clipping_threshold", clipping_threshold),
+            noise_multiplier=_one_of("noise_multiplier", noise_multiplier, "dp_scale", dp_scale),
+            epsilon=epsilon,
+            delta=delta,
+            num_steps=num_steps,
+            batch_size=batch_size,
+            sampling=sampling,
+            num_obs_total=num_obs_total,
+            accountant=accountant,
+            clipping=Flat() if clipping is None else clipping,
+        )
+        self.static_kwargs = static_kwargs
+        if num_obs_total is not None and takes(model, "num_obs_total"):
+            self.static_kwargs = {"num_obs_total": num_obs_total} | static_kwargs
+        self._loss_release = loss_release
+        self._plate, self._public = plate, public
+        self._ledger, self._seed = ledger, seed
+        self._prepared: Prepared | None = None
+        self._num_evaluations = 0
+        self._has_warned = False
+
+    # ---- The interface of numpyro.infer.SVI ----
+
+    def init(
+        self, rng_key: Key, *args: Any, init_params: Params | None = None, **kwargs: Any
+    ) -> DPSVIState:
+        """Returns the first state; of the records only shapes are used.
+
+        Args:
+          rng_key: of the first parameters and of the guide's draws; need not be secret.
+          *args: arguments of the model.
+          init_params: values of parameters to start with. They must not come from the records,
+            or be paid for elsewhere.
+          **kwargs: keyword arguments of the model.
+        """
+        state = self._init(rng_key, args, kwargs, init_params, num_steps=None)
+        prepared = self._require_prepared()
+        prepared.require_no_table(state, prepared.records_of(self._arguments(args, kwargs)))
+        return state
+
+    def get_params(self, svi_state: DPSVIState) -> Params:
+        """Returns the parameters in their own spaces."""
+        unconstrained = self.optim.get_params(svi_state.optim_state)
+        return self._require_prepared().program.constrain(unconstrained)
+
+    def update(
+        self,
+        svi_state: DPSVIState,
+        *args: Any,
+        forward_mode_differentiation: bool = False,
+        mask: Array | None = None,
+        **kwargs: Any,
+    ) -> tuple[DPSVIState, Scalar]:
+        """Takes one step: one release.
+
+        Args:
+          svi_state: the state; not to be used again afterwards.
+          *args: arguments of the model.
+          forward_mode_differentiation: only False.
+          mask: for the user's own batches: False for rows that are padding.
+          **kwargs: keyword arguments of the model.
+
+        Returns:
+          The next state, and the loss: NaN unless a private one was asked for.
+        """
+        _require_reverse_mode(forward_mode_differentiation)
+        return self._update(svi_state, args, kwargs, mask, skip_non_finite=False)
+
+    def stable_update(
+        self,
+        svi_state: DPSVIState,
+        *args: Any,
+        forward_mode_differentiation: bool = False,
+        mask: Array | None = None,
+        **kwargs: Any,
+    ) -> tuple[DPSVIState, Scalar]:
+        """Takes one step, or stays where the released gradient is not finite; paid all the same."""
+        _require_reverse_mode(forward_mode_differentiation)
+        return self._update(svi_state, args, kwargs, mask, skip_non_finite=True)
+
+    def evaluate(
+        self, svi_state: DPSVIState, *args: Any, mask: Array | None = None, **kwargs: Any
+    ) -> Scalar:
+        """Returns the loss on the records, privately; NaN unless evaluations were paid for.
+
+        For public records use ``Trace_ELBO().loss(key, params, model, guide, ...)``, which is free.
+        """
+        prepared = self._require_prepared()
+        records, mask = self._batch(args, kwargs, mask)
+        method = prepared.method_on(mask)
+        release, key = method.release, fresh_key()
+        if not release.is_private:
+            # Of a table NumPyro's loss is that of all records, whatever batches steps look at.
+            whole = FullBatch(num_records=method.num_records)
+            sampling = whole if prepared.resolved.is_table else release.sampling
+            release = GaussianSum.non_private(sampling=sampling)
+        elif self._loss_release is None or self._loss_release.num_evaluations == 0:
+            self._warn_of_no_loss()
+            return jnp.full((), jnp.nan)
+        else:
+            self._count_evaluation(svi_state, records)
+            release = self._loss_release.release_beside(release)
+            if self._seed is not None:
+                key = jax.random.fold_in(seeded_key(self._seed), self._num_evaluations)
+        _, shared = jax.random.split(svi_state.rng_key)
+        params = self.optim.get_params(svi_state.optim_state)
+        objective = program_objective(prepared.program)
+
+        def query(record: Record, key: Key) -> Scalar:
+            return objective.record_loss(params, shared, record, key)
+
+        rest = objective.regulariser(params, shared)
+        return released_loss(key, release, query, rest, records)
+
+    def run(
+        self,
+        rng_key: Key,
+        num_steps: int,
+        *args: Any,
+        progress_bar: bool = True,
+        stable_update: bool = False,
+        forward_mode_differentiation: bool = False,
+        init_state: DPSVIState | None = None,
+        init_params: Params | None = None,
+        **kwargs: Any,
+    ) -> SVIRunResult:
+        """Takes many steps on a table in one compiled program.
+
+        Guarantee:
+          Raises `BudgetExceededError` before any record is read where the steps, with those made
+          before, would exceed the budget. Each call draws a fresh key.
+
+        Args:
+          rng_key: of the first parameters and of the guide's draws; need not be secret.
+          num_steps: how many steps.
+          *args: arguments of the model, with the whole table.
+          progress_bar: shows steps and epsilon.
+          stable_update: takes steps as `stable_update` does.
+          forward_mode_differentiation: only False.
+          init_state: goes on from there.
+          init_params: values of parameters to start with, if there is no ``init_state``.
+          **kwargs: keyword arguments of the model.
+
+        Returns:
+          Parameters, the last state, and the losses of all steps.
+        """
+        _check.positive_integer(num_steps=num_steps)
+        _require_reverse_mode(forward_mode_differentiation)
+        if init_state is None:
+            state = self._init(rng_key, args, kwargs, init_params, num_steps=num_steps)
+        else:
+            state = init_state
+        prepared = self._require_prepared()
+        if not prepared.resolved.is_table:
+            raise InvalidArgumentError(
+                f"run must be given all {prepared.resolved.method.num_records} records: it would"
+                " show the same batch at every step. Call update with each of your batches."
+            )
+        prepared.require_own(state)
+        prepared.require_steps(int(state.step), num_steps)
+        records = prepared.records_of(self._arguments(args, kwargs))
+        self._warn_if_no_loss()
+        with ProgressBar("DPSVI") if progress_bar else contextlib.nullcontext() as progress:
+            state, losses = run_steps(
+                prepared,
+                state,
+                num_steps,
+                records,
+                skip_non_finite=stable_update,
+                seed=self._seed,
+                ledger=self._ledger,
+                progress=progress,
+            )
+        return SVIRunResult(self.get_params(state), state, losses)
+
+    # ---- What SVI does not have ----
+
+    def statement(self, svi_state: DPSVIState) -> Statement:
+        """Returns the privacy statement of the steps that led to a state.
+
+        All evaluations that were asked for are counted in it, whether made or not.
+        """
+        prepared = self._require_prepared()
+        prepared.require_own(svi_state)
+        resolved, step = prepared.resolved, int(svi_state.step)
+        statement = make_statement(
+            cost=resolved.method.cost(step),
+            budget=resolved.budget,
+            unit="one record (one row)",
+            num_units=resolved.method.num_records,
+            num_values=_tree.size(svi_state.optim_state),
+            is_secure=self._seed is None,
+        )
+        if resolved.is_table:
+            return statement
+        assumption = _assumption(resolved.method.release.sampling)
+        return replace(statement, not_protected=f"{statement.not_protected}; {assumption}")
+
+    def epsilon(self, svi_state: DPSVIState) -> float:
+        """Returns the epsilon of the steps that led to a state, at the delta of the settings."""
+        return self.statement(svi_state).epsilon
+
+    def posterior(self, svi_state: DPSVIState) -> ProgramPosterior:
+        """Returns what may be published: parameters and statement, with the program's functions."""
+        return ProgramPosterior(
+            model=self.model,
+            guide=self.guide,
+            params=self.get_params(svi_state),
+            statement=self.statement(svi_state).to_json(),
+        )
+
+    # ---- How it is done ----
+
+    def _init(
+        self,
+        rng_key: Key,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        init_params: Params | None,
+        *,
+        num_steps: int | None,
+    ) -> DPSVIState:
+        if is_traced((rng_key, args, kwargs)):
+            raise InvalidArgumentError(
+                "init must be called outside jit: it draws the key of the noise, which compiled"
+                " code would use again at every call."
+            )
+        arguments = self._arguments(args, kwargs)
+        if self._prepared is None:
+            self._prepared = self._prepare(arguments, num_steps)
+        self._prepared.records_of(arguments)
+        return self._prepared.first_state(rng_key, init_params, seed=self._seed)
+
+    def _prepare(self, arguments: Arguments, num_steps: int | None) -> Prepared:
+        program = split_program(
+            self.model,
+            self.guide,
+            arguments,
+            plate=self._plate,
+            num_particles=self._num_particles,
+        )
+        params = jax.eval_shape(program.init, jax.random.key(0))
+        resolved = self._settings.resolve(
+            num_rows=arguments.num_records,
+            num_values=_tree.size(params),
+            optim=self.optim,
+            loss=self._loss_release,
+            num_steps=num_steps,
+        )
+        if not resolved.method.has_losses and reads_the_loss(self.optim, params):
+            raise InvalidArgumentError(
+                "optim uses the value of the loss, and there is none without a release. Give"
+                " loss_release=PrivateLoss(...), or an optimiser that uses gradients only."
+            )
+        if not resolved.is_table and takes(self.model, "mask"):
+            raise InvalidArgumentError(
+                "the model must not have an argument named mask where it is called with batches:"
+                " update has one, for padding. Rename the model's."
+            )
+        # Only public constants and shapes stay: no record outlives the call.
+        shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in arguments.records]
+        return Prepared(
+            arguments=arguments._replace(records=shapes), program=program, resolved=resolved
+        )
+
+    def _update(
+        self,
+        state: DPSVIState,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mask: Array | None,
+        *,
+        skip_non_finite: bool,
+    ) -> tuple[DPSVIState, Scalar]:
+        prepared = self._require_prepared()
+        records, mask = self._batch(args, kwargs, mask)
+        self._warn_if_no_loss()
+        if is_traced((state, records, mask)):
+            if self._ledger is not None:
+                raise InvalidArgumentError(
+                    "update must be called outside jit where there is a ledger, which is charged"
+                    " before each step. Use run, which charges each chunk of steps."
+                )
+            return prepared.step_within_budget(
+                state, records, mask, skip_non_finite=skip_non_finite
+            )
+        step = int(state.step)
+        prepared.require_own(state)
+        prepared.require_steps(step, 1)
+        if self._ledger is not None:
+            self._ledger.charge(prepared.resolved.method.cost(1, start=step))
+        # A key of its own for each call, so that no state can be used twice with one noise.
+        key = fresh_key() if self._seed is None else jax.random.fold_in(state.private_key, step)
+        return prepared.compiled_step(key, state, records, mask, skip_non_finite=skip_non_finite)
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        return split_arguments(
+            args,
+            {**kwargs, **self.static_kwargs},
+            public=self._public,
+            signature=inspect.signature(self.model),
+        )
+
+    def _batch(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], mask: Array | None
+    ) -> tuple[Record, Array]:
+        """The records of a call, and which of them are no padding."""
+        prepared = self._require_prepared()
+        if mask is not None and prepared.resolved.is_table:
+            if not takes(self.model, "mask"):
+                raise InvalidArgumentError(
+                    "mask is for batches of your own; here the program is called with the whole"
+                    " table, and batches are drawn inside. Leave it out."
+                )
+            kwargs, mask = kwargs | {"mask": mask}, None
+        records = prepared.records_of(self._arguments(args, kwargs))
+        num_rows = _tree.num_records(records)
+        if mask is None:
+            return records, jnp.ones(num_rows, bool)
+        if jnp.shape(mask) != (num_rows,):
+            raise InvalidArgumentError(
+                f"mask must have one value for each of the {num_rows} rows; got shape"
+                f" {jnp.shape(mask)}."
+            )
+        return records, jnp.asarray(mask, bool)
+
+    def _count_evaluation(self, state: DPSVIState, records: Record) -> None:
+        if is_traced((state, records)):
+            raise InvalidArgumentError(
+                "evaluate must be called outside jit, so that evaluations can be counted."
+            )
+        paid = 0 if self._loss_release is None else self._loss_release.num_evaluations
+        if self._num_evaluations >= paid:
+            raise BudgetExceededError(
+                f"all {paid} evaluations that were paid for are made. Give PrivateLoss a larger"
+                " num_evaluations."
+            )
+        if self._ledger is not None and int(state.step) == 0:
+            raise InvalidArgumentError(
+                "evaluate must come after the first step where there is a ledger: evaluations are"
+                " charged with that step."
+            )
+        self._num_evaluations += 1
+
+    def _require_prepared(self) -> Prepared:
+        if self._prepared is None:
+            raise InvalidArgumentError("init or run must be called first.")
+        return self._prepared
+
+    def _warn_if_no_loss(self) -> None:
+        if not self._require_prepared().resolved.method.has_losses:
+            self._warn_of_no_loss()
+
+    def _warn_of_no_loss(self) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        warnings.warn(
+            "the loss is NaN: a loss of private records is a release of its own. Ask for one, and"
+            " pay for it, by DPSVI(..., loss_release=PrivateLoss(clip=...)).",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+
+
+def _assumption(sampling: Sampling) -> str:
+    if isinstance(sampling, UnstatedBatch):
+        return (
+            "ASSUMED, not checked: the user's own batches hold each record at most once and do not"
+            " depend on its values (no amplification is claimed)"
+        )
+    return f"ASSUMED, not checked: the user's own batches were drawn as {sampling!r}"
+
+
+def _one_of(name: str, value: float | None, other_name: str, other: float | None) -> float | None:
+    if value is not None and other is not None:
+        raise InvalidArgumentError(
+            f"{name} and {other_name} are two names of one thing; got {value!r} and {other!r}."
+            " Give one of them."
+        )
+    return other if value is None else value
+
+
+def _require_reverse_mode(forward_mode_differentiation: bool) -> None:
+    if forward_mode_differentiation:
+        raise InvalidArgumentError(
+            "forward_mode_differentiation must be False: records are clipped on the way back. Write"
+            " loops with lax.scan, which can be differentiated in reverse."
+        )
