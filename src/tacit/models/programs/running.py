@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,11 @@ from numpyro.handlers import replay, seed
 from numpyro.infer.util import compute_log_probs
 
 from tacit.models.programs.arguments import Call
+from tacit.models.programs.facts import SiteTrace
 from tacit.models.programs.rows import RecordRows, in_plate
 from tacit.typing import Array, Key, Scalar
 
-__all__ = ["Program", "Run", "SiteTrace"]
-
-SiteTrace: TypeAlias = Mapping[str, Any]
-"""The messages of a program's sites by name, as NumPyro's ``trace`` handler gives them."""
+__all__ = ["Program", "Run"]
 
 
 class Run(NamedTuple):
@@ -55,7 +53,8 @@ class Program:
       guide: the guide.
       build: puts records into a call; holds no record.
       plate: the name of the record plate.
-      model_takes_key: whether the model's plate draws indices on the whole table.
+      size: the size that the model declares for it when it is called with all records.
+      model_takes_key: whether the model's plate draws indices then.
       guide_takes_key: whether the guide's plate does.
     """
 
@@ -63,6 +62,7 @@ class Program:
     guide: Callable[..., Any]
     build: Callable[[Sequence[Array]], Call]
     plate: str
+    size: int
     model_takes_key: bool
     guide_takes_key: bool
 
@@ -72,9 +72,7 @@ class Program:
         """Returns guide and model for so many records."""
         keys = (None, None) if record_key is None else tuple(jax.random.split(record_key))
         guide, model = (
-            RecordRows(
-                fn, plate=self.plate, num_rows=num_rows, takes_key=takes_key, record_key=key
-            )
+            RecordRows(fn, plate=self.plate, num_rows=num_rows, takes_key=takes_key, record_key=key)
             for fn, takes_key, key in (
                 (self.guide, self.guide_takes_key, keys[0]),
                 (self.model, self.model_takes_key, keys[1]),
@@ -92,13 +90,13 @@ class Program:
         """Draws latents from the guide and evaluates both densities, for one particle.
 
         Args:
-          params: the constrained parameters.
+          params: the constrained parameters, and values of latents that are not to be drawn.
           key: of this particle.
           records: arrays of equal numbers of rows.
           record_key: where draws inside the record plate come from.
         """
         args, kwargs = self.build(records)
-        guide, model = self.with_rows(len(records[0]), record_key)
+        guide, model = self.with_rows(records[0].shape[0], record_key)
         # The stack of NumPyro's Trace_ELBO, so that the same key gives the same latents.
         model_seed, guide_seed = jax.random.split(key)
         log_guide, guide_sites = compute_log_probs(

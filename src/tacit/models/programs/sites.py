@@ -1,11 +1,15 @@
-"""Sites: what each statement of a program is, and how it is treated."""
+"""Sites: what each statement of a program is, how it is treated, and why."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from tacit.models.programs.running import Program, Run
+from tacit.models.programs.facts import SiteFacts
 
 __all__ = ["Site", "describe_sites"]
+
+_INSIDE = "inside the clip"
+_OUTSIDE = "outside the clip, exact"
+_OPTIMISED = "optimised"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +20,7 @@ class Site:
       name: the site.
       role: what it is.
       treatment: where its density goes.
-      shape: of its value; for what is inside the record plate, that of one record.
+      shape: of its value; inside the record plate, that of one record with an axis of length 1.
       reason: why.
     """
 
@@ -27,10 +31,55 @@ class Site:
     reason: str
 
 
-def describe_sites(program: Program, run: Run) -> tuple[Site, ...]:
-    """Returns the sites in the order in which the model, then the guide, visits them."""
-    del program, run
-    return ()
+def describe_sites(
+    guide: Mapping[str, SiteFacts] | None, model: Mapping[str, SiteFacts], plate: str
+) -> tuple[Site, ...]:
+    """Returns the sites that have a density or are optimised: the model's, then the guide's own.
+
+    Args:
+      guide: facts of the guide's sites; None where there is no guide.
+      model: facts of the model's sites.
+      plate: the record plate.
+    """
+    sites = [
+        _site(name, site, guide, plate)
+        for name, site in model.items()
+        if site.kind in ("sample", "param")
+    ]
+    for name, site in (guide or {}).items():
+        if name not in model and site.kind in ("sample", "param"):
+            sites.append(_site(name, site, guide, plate))
+    return tuple(sites)
 
 
-_ = Any
+def _site(name: str, site: SiteFacts, guide: Mapping[str, SiteFacts] | None, plate: str) -> Site:
+    role, treatment, reason = _role(name, site, guide, plate)
+    return Site(name=name, role=role, treatment=treatment, shape=site.shape, reason=reason)
+
+
+def _role(
+    name: str, site: SiteFacts, guide: Mapping[str, SiteFacts] | None, plate: str
+) -> tuple[str, str, str]:
+    if site.kind == "param":
+        return "parameter", _OPTIMISED, "its gradient is clipped, summed and noised"
+    is_inside = plate in site.plates
+    if site.is_observed:
+        what = "factor" if site.is_auxiliary else "observation"
+        if is_inside:
+            return what, _INSIDE, f"it belongs to a record of the plate {plate!r}"
+        return what, _OUTSIDE, "no record is in it"
+    if guide is not None and name not in guide:
+        drawn = "; the guide leaves it out, so it is drawn from its prior"
+    else:
+        drawn = ""
+    if is_inside:
+        drawn = drawn or "; its guide is a function of the record" if guide is not None else drawn
+        return "local latent", _INSIDE, f"each record of the plate {plate!r} has its own{drawn}"
+    others = [f"{other!r}" for other in site.plates]
+    if others:
+        return (
+            "group latent",
+            _OUTSIDE,
+            f"one for each place of the plate {', '.join(others)}, of a public size{drawn}",
+        )
+    return "shared latent", _OUTSIDE, f"all records share it{drawn}"

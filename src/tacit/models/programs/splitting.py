@@ -1,24 +1,25 @@
 """Splitting: a program's objective as a part without records and a term for each record."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
-from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer.util import transform_fn
 
 from tacit import _check
+from tacit.models.programs.agreement import require_agreement
 from tacit.models.programs.arguments import Arguments
 from tacit.models.programs.blanks import blank_records, row_shapes
-from tacit.models.programs.plates import find_program
+from tacit.models.programs.guides import require_private_guide
+from tacit.models.programs.initial import initial_params
+from tacit.models.programs.preparing import prepare_program
 from tacit.models.programs.running import Program, Run
 from tacit.models.programs.sites import Site, describe_sites
+from tacit.models.programs.structure import require_splittable
 from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["SplitProgram", "split_program"]
@@ -34,18 +35,27 @@ class SplitProgram:
       program: what was split.
       sites: what each site is and how it is treated.
       num_particles: how many draws of the latents are averaged.
+      is_checked: whether the split could be compared with NumPyro's density, on made-up records.
+      blank: one made-up record, on which what has no record in it is run.
+      transforms: from unconstrained to constrained parameters.
     """
 
     program: Program
     sites: tuple[Site, ...]
     num_particles: int
-    _blank: list[Array]
-    _transforms: Mapping[str, Any]
+    is_checked: bool
+    blank: Sequence[Array]
+    transforms: Mapping[str, Any]
 
     @property
     def plate(self) -> str:
         """The name of the record plate."""
         return self.program.plate
+
+    @property
+    def plate_size(self) -> int:
+        """The size that the model declares for it, when it is called with all records."""
+        return self.program.size
 
     def init(self, key: Key) -> Params:
         """Returns the unconstrained parameters with which ``SVI.init(key, ...)`` starts.
@@ -53,18 +63,19 @@ class SplitProgram:
         No record is read: the program runs on a blank one.
         """
         _, model_seed, guide_seed = jax.random.split(key, 3)
-        values = _initial_params(self.program, model_seed, guide_seed, self._blank)[0]
+        values, _ = initial_params(self.program, model_seed, guide_seed, self.blank)
+        # Python's numbers have weak types, which would compile every step twice.
         return {
             name: jax.tree.map(
                 lambda leaf: lax.convert_element_type(leaf, jnp.result_type(leaf)),
-                self._transforms[name].inv(value),
+                self.transforms[name].inv(value),
             )
             for name, value in values.items()
         }
 
     def constrain(self, params: Params) -> dict[str, Any]:
         """Returns the parameters in their own spaces, as ``SVI.get_params`` does."""
-        constrained: dict[str, Any] = transform_fn(self._transforms, params)
+        constrained: dict[str, Any] = transform_fn(self.transforms, params)
         return constrained
 
     def shared_term(self, params: Params, shared_key: Key) -> Scalar:
@@ -73,10 +84,10 @@ class SplitProgram:
         def term(run: Run) -> Scalar:
             return run.difference(lambda site: not self.program.is_of_records(site))
 
-        return self._over_particles(params, shared_key, self._blank, jax.random.key(0), term)
+        return self._over_particles(params, shared_key, self.blank, jax.random.key(0), term)
 
     def record_term(
-        self, params: Params, shared_key: Key, record: list[Array], record_key: Key
+        self, params: Params, shared_key: Key, record: Sequence[Array], record_key: Key
     ) -> Scalar:
         """Returns what ONE record adds to the objective, without the plate's scale.
 
@@ -100,7 +111,7 @@ class SplitProgram:
         self,
         params: Params,
         shared_key: Key,
-        rows: list[Array],
+        rows: Sequence[Array],
         record_key: Key,
         term: Callable[[Run], Scalar],
     ) -> Scalar:
@@ -127,7 +138,8 @@ def split_program(
 ) -> SplitProgram:
     """Takes a model and its guide apart into what may see a record and what may not.
 
-    Only shapes and dtypes of the records are read, and nothing of them is kept.
+    Only shapes and dtypes of the records are read, and nothing of them is kept. An autoguide is set
+    up on a blank record, as ``SVI.init`` would set it up on the first batch.
 
     Args:
       model: a NumPyro model with its records in one plate.
@@ -139,41 +151,39 @@ def split_program(
     Raises:
       InvalidArgumentError: if the program cannot be split; the message names the site and the
         remedy.
+
+    Example:
+      >>> import numpyro
+      >>> from tacit.models.programs import split_arguments
+      >>> import numpyro.distributions as dist
+      >>> def model(x):
+      ...     mean = numpyro.sample("mean", dist.Normal(0, 1))
+      ...     with numpyro.plate("records", x.shape[0]):
+      ...         numpyro.sample("x", dist.Normal(mean, 1), obs=x)
+      >>> guide = numpyro.infer.autoguide.AutoDelta(model)
+      >>> split = split_program(model, guide, split_arguments((jnp.arange(5.0),), {}))
+      >>> for site in split.sites:
+      ...     print(site.name, "-", site.role, "-", site.treatment)
+      mean - shared latent - outside the clip, exact
+      x - observation - inside the clip
+      mean_auto_loc - parameter - optimised
+      >>> params, key = {"mean_auto_loc": jnp.zeros(())}, jax.random.key(0)
+      >>> float(split.shared_term(params, key) + 0.5 * jnp.log(2 * jnp.pi))
+      0.0
     """
     _check.positive_integer(num_particles=num_particles)
-    shapes = row_shapes(arguments.records, arguments.num_records)
-    program = find_program(model, guide, arguments.build, shapes, plate=plate)
-    blank = blank_records(row_shapes(shapes, 1))
-    values, found = _initial_params(program, *jax.random.split(jax.random.key(0)), blank)
-    transforms = {name: biject_to(constraint) for name, constraint in found.items()}
-    run = program.run(values, jax.random.key(0), blank, jax.random.key(0))
+    require_private_guide(guide)
+    program = prepare_program(model, guide, arguments, plate=plate)
+    shapes = row_shapes(arguments.records, 1)
+    blank = blank_records(shapes)
+    first, second = jax.random.split(jax.random.key(0))
+    params, constraints = initial_params(program, first, second, blank)
+    of_guide, of_model = require_splittable(program, params, shapes)
     return SplitProgram(
         program=program,
-        sites=describe_sites(program, run),
+        sites=describe_sites(of_guide, of_model, program.plate),
         num_particles=num_particles,
-        _blank=blank,
-        _transforms=transforms,
+        is_checked=require_agreement(program, params, shapes, {**of_guide, **of_model}),
+        blank=blank,
+        transforms={name: biject_to(constraint) for name, constraint in constraints.items()},
     )
-
-
-def _initial_params(
-    program: Program, model_seed: Key, guide_seed: Key, blank: list[Array]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values with which parameters start, and their constraints, by NumPyro's own rules."""
-    args, kwargs = program.build(blank)
-    guide, model = program.with_rows(1, None)
-    guide_sites = trace(seed(guide, guide_seed)).get_trace(*args, **kwargs)
-    of_guide = {
-        name: site["value"] for name, site in guide_sites.items() if site["type"] == "param"
-    }
-    started = substitute(replay(seed(model, model_seed), guide_sites), of_guide)
-    model_sites = trace(started).get_trace(*args, **kwargs)
-    values, found = {}, {}
-    for name, site in [*model_sites.items(), *guide_sites.items()]:
-        if site["type"] == "param":
-            values[name] = site["value"]
-            found[name] = site["kwargs"].get("constraint", constraints.real)
-    return values, found
-
-
-_ = partial

@@ -1,0 +1,70 @@
+"""Preparing: find the record plate of a program, and set its guide up without a record."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+from numpyro.handlers import seed, trace
+from numpyro.infer.util import compute_log_probs
+
+from tacit.models.programs.arguments import Arguments
+from tacit.models.programs.blanks import blank_records, row_shapes
+from tacit.models.programs.facts import Traced, look_at
+from tacit.models.programs.guides import adopt_set_up, anywhere, fresh_guide
+from tacit.models.programs.plates import find_plate
+from tacit.models.programs.running import Program
+from tacit.typing import Array
+
+__all__ = ["prepare_program"]
+
+
+def prepare_program(
+    model: Callable[..., Any],
+    guide: Callable[..., Any],
+    arguments: Arguments,
+    *,
+    plate: str | None,
+) -> Program:
+    """Returns a program that can be run on any number of records.
+
+    Model and guide are run without values on all records, as NumPyro would run them, to learn which
+    plate is the records' and which keys they draw. An autoguide is set up on a blank record.
+    """
+    shapes = row_shapes(arguments.records, arguments.num_records)
+
+    def on_all(records: Sequence[Array]) -> Traced:
+        args, kwargs = arguments.build(records)
+        seeded = seed(anywhere(model), jax.random.key(0))
+        densities, sites = compute_log_probs(seeded, args, kwargs, {})
+        return sites, densities
+
+    facts = look_at(on_all, shapes)
+    name = find_plate(facts, arguments.num_records, plate=plate)
+    program = Program(
+        model=model,
+        guide=fresh_guide(guide, name),
+        build=arguments.build,
+        plate=name,
+        size=facts[name].sizes[0],
+        model_takes_key=facts[name].takes_key,
+        guide_takes_key=False,
+    )
+    _set_up(program, blank_records(row_shapes(shapes, 1)))
+    adopt_set_up(guide, program.guide)
+
+    def guide_on_all(records: Sequence[Array]) -> Traced:
+        args, kwargs = arguments.build(records)
+        return trace(seed(program.guide, jax.random.key(0))).get_trace(*args, **kwargs), {}
+
+    of_guide = look_at(guide_on_all, shapes)
+    takes_key = name in of_guide and of_guide[name].takes_key
+    return replace(program, guide_takes_key=takes_key)
+
+
+def _set_up(program: Program, blank: Sequence[Array]) -> None:
+    """Calls the guide once with values, since an autoguide keeps those of its first call."""
+    args, kwargs = program.build(blank)
+    guide, _ = program.with_rows(1, None)
+    with jax.ensure_compile_time_eval():
+        trace(seed(guide, jax.random.key(0))).get_trace(*args, **kwargs)
