@@ -31,6 +31,7 @@ ALLOWED = {
     "robust": {"models", "posterior", "samplers", "metrics"},
     "certify": {"robust", "models", "posterior", "samplers", "metrics"},
     "recalibration": {"privacy", "metrics"},
+    "numpyro": {"inference", "privacy", "models", "data", "metrics", "samplers", "_artefact"},
     "report": {"inference", "privacy", "models", "posterior", "metrics", "data"},
     "cli": {"report", "inference", "privacy", "models", "posterior", "metrics", "data"},
     "__init__": None,

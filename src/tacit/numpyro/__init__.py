@@ -1,5 +1,6 @@
 """Private inference for NumPyro programs, with the interface of `numpyro.infer.SVI`."""
 
+from tacit.numpyro.export import to_arviz
 from tacit.numpyro.losses import PrivateLoss
 from tacit.numpyro.posterior import ProgramPosterior, load_program_posterior
 from tacit.numpyro.state import DPSVIState
@@ -11,4 +12,5 @@ __all__ = [
     "PrivateLoss",
     "ProgramPosterior",
     "load_program_posterior",
+    "to_arviz",
 ]

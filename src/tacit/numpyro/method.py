@@ -63,6 +63,7 @@ class ProgramSVI:
       loss: which losses are released; None for none.
       skip_non_finite: leaves parameters as they are where the released gradient is not finite.
         The release was made and is paid for.
+      key_impl: the generator of the guide's draws; by default that of the key a run starts with.
 
     Reference:
       Jälkö et al., "Differentially private variational inference for non-conjugate models" (2017),
@@ -74,6 +75,7 @@ class ProgramSVI:
     num_records: int
     loss: PrivateLoss | None = None
     skip_non_finite: bool = False
+    key_impl: Any = None
 
     @property
     def has_losses(self) -> bool:
@@ -100,6 +102,8 @@ class ProgramSVI:
         def init(key: Key) -> StepState:
             # The same keys as NumPyro's SVI takes for the same purposes.
             rng_key = jax.random.split(key, 3)[0]
+            if self.key_impl is not None:
+                rng_key = jax.random.key(jax.random.bits(rng_key), impl=self.key_impl)
             return StepState(self.optim.init(model.init(key)), rng_key, jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: StepState, records: Record) -> tuple[StepState, SVIInfo]:

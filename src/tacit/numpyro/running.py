@@ -38,7 +38,12 @@ def run_steps(
       As `tacit.fit`: the budget is asked before any record is read, the key is fresh, and the
       ledger is charged before each chunk.
     """
-    method = replace(prepared.resolved.method, skip_non_finite=skip_non_finite)
+    method = replace(
+        prepared.resolved.method,
+        skip_non_finite=skip_non_finite,
+        # `fit` makes a state to see its shapes: it must be one of the same kind of keys.
+        key_impl=jax.random.key_impl(state.rng_key),
+    )
     start = int(state.step)
     plan = Plan(
         method=method,
