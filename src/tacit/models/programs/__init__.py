@@ -1,13 +1,19 @@
 """NumPyro programs: taken apart into what may see a record and what may not."""
 
 from tacit.models.programs.arguments import Arguments, split_arguments
+from tacit.models.programs.as_model import constrained, from_program
+from tacit.models.programs.explaining import ProgramReport, explain_program
 from tacit.models.programs.sites import Site
 from tacit.models.programs.splitting import SplitProgram, split_program
 
 __all__ = [
     "Arguments",
+    "ProgramReport",
     "Site",
     "SplitProgram",
+    "constrained",
+    "explain_program",
+    "from_program",
     "split_arguments",
     "split_program",
 ]

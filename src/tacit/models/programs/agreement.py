@@ -7,6 +7,7 @@ written. So both are compared site by site, on made-up records.
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -47,9 +48,10 @@ def require_agreement(
       Whether it could be compared. A program that has no finite density on any made-up record
       cannot be, and a warning says so.
     """
-    shared_key, own_key, made_up_key = jax.random.split(jax.random.key(0), 3)
+    shared_key, own_key = jax.random.split(jax.random.key(0))
 
-    @jax.jit
+    # It runs a few times at most: compiling it well would take longer than that.
+    @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
     def compare(records: Sequence[Array]) -> tuple[Values, Values]:
         def alone(record: Sequence[Array], key: Key) -> tuple[Values, Values]:
             run = program.run(params, shared_key, [leaf[None] for leaf in record], key)
@@ -63,7 +65,7 @@ def require_agreement(
         together = program.run({**params, **rows}, shared_key, records, own_key)
         return apart, _densities(together)
 
-    for records in made_up_records(made_up_key, row_shapes(shapes, _NUM_ROWS)):
+    for records in made_up_records(row_shapes(shapes, _NUM_ROWS)):
         apart, together = jax.device_get(compare(records))
         if not all(np.all(np.isfinite(value)) for value in [*apart.values(), *together.values()]):
             continue

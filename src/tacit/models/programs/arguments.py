@@ -165,10 +165,7 @@ def _is_record_leaf(name: str, argument: str, leaf: Any, num_records: int) -> bo
         return False
     if _is_array(leaf):
         if leaf.shape[0] == num_records:
-            is_numeric = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) or (
-                np.dtype(leaf.dtype).kind in "biufcV"
-            )
-            if not is_numeric:
+            if not jnp.issubdtype(leaf.dtype, jnp.number) and leaf.dtype != bool:
                 raise InvalidArgumentError(
                     f"{name} must hold numbers; got an array of {leaf.dtype}. Encode it by public"
                     " categories, as tacit.data does."

@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 from numpyro.ops.provenance import eval_provenance
 
+from tacit import _tree
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Array
 
 __all__ = ["SiteFacts", "SiteTrace", "Traced", "look_at"]
 
-SiteTrace: TypeAlias = Mapping[str, Any]
+SiteTrace: TypeAlias = Mapping[Any, Any]
 """The messages of a program's sites by name, as NumPyro's ``trace`` handler gives them."""
 
-Traced: TypeAlias = tuple[SiteTrace, Mapping[str, Array]]
+Traced: TypeAlias = tuple[SiteTrace, Mapping[Any, Array]]
 """The sites of a run, and the log densities of those that have one."""
 
 
@@ -30,6 +31,7 @@ class SiteFacts(NamedTuple):
       is_looped: whether it stands in the body of a ``scan``.
       plates: the names of the plates that it is in, and their dimensions.
       shape: of its value.
+      num_values: how many numbers it has; a module whose weights are all random keeps none.
       batch_shape: of its distribution; of a parameter, its shape.
       event_dim: of its distribution, or as declared for a parameter.
       sizes: of a plate, its declared size and its number of rows.
@@ -44,6 +46,7 @@ class SiteFacts(NamedTuple):
     is_looped: bool
     plates: Mapping[str, int]
     shape: tuple[int, ...]
+    num_values: int
     batch_shape: tuple[int, ...]
     event_dim: int | None
     sizes: tuple[int, int]
@@ -53,15 +56,15 @@ class SiteFacts(NamedTuple):
 
 def look_at(
     run: Callable[[Sequence[Array]], Traced], shapes: Sequence[jax.ShapeDtypeStruct]
-) -> dict[str, SiteFacts]:
+) -> dict[Any, SiteFacts]:
     """Returns the facts of each site of a run on records of these shapes.
 
     Raises:
       InvalidArgumentError: if the program needs values of records to decide what to do.
     """
-    facts: dict[str, SiteFacts] = {}
+    facts: dict[Any, SiteFacts] = {}
 
-    def results(records: Sequence[Array]) -> dict[str, Any]:
+    def results(records: Sequence[Array]) -> dict[Any, Any]:
         sites, log_probs = run(records)
         facts.update({name: _facts(site) for name, site in sites.items()})
         return {name: _results(site, log_probs.get(name)) for name, site in sites.items()}
@@ -107,6 +110,7 @@ def _facts(site: Any) -> SiteFacts:
         is_looped=bool(site.get("_control_flow_done", False)),
         plates={frame.name: frame.dim for frame in site.get("cond_indep_stack", ())},
         shape=tuple(shape),
+        num_values=_tree.size(site["value"]) if kind in ("sample", "param") else 0,
         batch_shape=tuple(fn.batch_shape) if is_sample and fn is not None else tuple(shape),
         event_dim=len(fn.event_shape)
         if is_sample and fn is not None

@@ -41,15 +41,15 @@ def describe_sites(
       model: facts of the model's sites.
       plate: the record plate.
     """
-    sites = [
-        _site(name, site, guide, plate)
-        for name, site in model.items()
-        if site.kind in ("sample", "param")
-    ]
+    sites = [_site(name, site, guide, plate) for name, site in model.items() if _is_described(site)]
     for name, site in (guide or {}).items():
-        if name not in model and site.kind in ("sample", "param"):
+        if name not in model and _is_described(site):
             sites.append(_site(name, site, guide, plate))
     return tuple(sites)
+
+
+def _is_described(site: SiteFacts) -> bool:
+    return site.kind == "sample" or (site.kind == "param" and site.num_values > 0)
 
 
 def _site(name: str, site: SiteFacts, guide: Mapping[str, SiteFacts] | None, plate: str) -> Site:

@@ -11,15 +11,11 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.util import transform_fn
 
 from tacit import _check
-from tacit.models.programs.agreement import require_agreement
+from tacit.models.programs.analysing import analyse_program
 from tacit.models.programs.arguments import Arguments
-from tacit.models.programs.blanks import blank_records, row_shapes
-from tacit.models.programs.guides import require_private_guide
 from tacit.models.programs.initial import initial_params
-from tacit.models.programs.preparing import prepare_program
 from tacit.models.programs.running import Program, Run
-from tacit.models.programs.sites import Site, describe_sites
-from tacit.models.programs.structure import require_splittable
+from tacit.models.programs.sites import Site
 from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["SplitProgram", "split_program"]
@@ -172,18 +168,12 @@ def split_program(
       0.0
     """
     _check.positive_integer(num_particles=num_particles)
-    require_private_guide(guide)
-    program = prepare_program(model, guide, arguments, plate=plate)
-    shapes = row_shapes(arguments.records, 1)
-    blank = blank_records(shapes)
-    first, second = jax.random.split(jax.random.key(0))
-    params, constraints = initial_params(program, first, second, blank)
-    of_guide, of_model = require_splittable(program, params, shapes)
+    found = analyse_program(model, guide, arguments, plate=plate)
     return SplitProgram(
-        program=program,
-        sites=describe_sites(of_guide, of_model, program.plate),
+        program=found.program,
+        sites=found.sites,
         num_particles=num_particles,
-        is_checked=require_agreement(program, params, shapes, {**of_guide, **of_model}),
-        blank=blank,
-        transforms={name: biject_to(constraint) for name, constraint in constraints.items()},
+        is_checked=found.is_checked,
+        blank=found.blank,
+        transforms={name: biject_to(bound) for name, bound in found.constraints.items()},
     )

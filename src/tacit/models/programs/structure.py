@@ -1,7 +1,7 @@
 """Structure: refuse programs that cannot be split, with the name of the site and the remedy."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 
@@ -14,7 +14,7 @@ from tacit.models.programs.running import Program
 
 __all__ = ["require_splittable"]
 
-Facts = Mapping[str, SiteFacts]
+Facts: TypeAlias = Mapping[str, SiteFacts]
 
 
 def require_splittable(
@@ -55,10 +55,9 @@ def _facts(
         return guide | model, densities
 
     facts = look_at(run, shapes)
-    return tuple(
-        {name: site for (owner, name), site in facts.items() if owner == whose}
-        for whose in ("guide", "model")
-    )
+    guide = {name: site for (owner, name), site in facts.items() if owner == "guide"}
+    model = {name: site for (owner, name), site in facts.items() if owner == "model"}
+    return guide, model
 
 
 def _require_same_sites(one: Facts, two: Facts, whose: str) -> None:
@@ -88,7 +87,7 @@ def _require_supported(name: str, site: SiteFacts, whose: str) -> None:
 def _require_rows(name: str, one: SiteFacts, two: SiteFacts, plate: str, whose: str) -> None:
     """Raises unless a site has one row for each record inside the plate, and none outside."""
     if one.kind == "param":
-        if one.shape != two.shape or _has_an_entry_for_each(one, plate):
+        if one.num_values != two.num_values or _has_an_entry_for_each(one, plate):
             raise InvalidArgumentError(
                 f"the parameter {name!r} of the {whose} has an entry for each record. It would"
                 " hold that record's own value, which no noise could hide. Make it a function of"

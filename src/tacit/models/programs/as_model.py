@@ -1,0 +1,191 @@
+"""Programs as models: the same NumPyro program for every method that samples."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.infer.initialization import init_to_uniform
+from numpyro.ops.provenance import eval_provenance
+
+from tacit import _tree
+from tacit.errors import InvalidArgumentError
+from tacit.models.base import Model, Prediction
+from tacit.models.programs.analysing import Analysis, analyse_program
+from tacit.models.programs.arguments import Arguments, Call
+from tacit.models.programs.potential import ProgramPrior
+from tacit.models.programs.predicting import prediction_of
+from tacit.typing import Array, Input, Key, Params, Record, Scalar
+
+__all__ = ["constrained", "from_program"]
+
+
+def from_program(
+    model: Callable[..., Any],
+    records: Record,
+    *,
+    arguments: Callable[[Record], Call] | None = None,
+    plate: str | None = None,
+    target: str | None = None,
+    start: Callable[..., Any] = init_to_uniform,
+) -> Model:
+    """Returns a NumPyro model as a `Model`, for every method that samples or optimises.
+
+    The parameters are the latents that all records share, unconstrained: ``{site: array}``. Log
+    prior plus all log likelihoods is minus NumPyro's potential energy.
+
+    Args:
+      model: a NumPyro model with its records in one plate.
+      records: the table; only its shapes and dtypes are read, and shapes will do.
+      arguments: ``arguments(rows)`` gives the ``(args, kwargs)`` of a call for a few records; by
+        default the model is called as ``model(x, y)``.
+      plate: the name of the record plate; found where it is not given.
+      target: the observed site that is predicted; needed to predict if there are several.
+      start: NumPyro's rule for initial values.
+
+    Raises:
+      InvalidArgumentError: if the program cannot be split, has latents of its own for each record,
+        or parameters without a prior.
+
+    Example:
+      >>> import numpyro
+      >>> import numpyro.distributions as dist
+      >>> from tacit import as_records
+      >>> def program(x, y):
+      ...     weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+      ...     with numpyro.plate("records", x.shape[0]):
+      ...         numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+      >>> model = from_program(program, as_records(jnp.ones((5, 2)), jnp.ones(5)))
+      >>> model.predict({"weights": jnp.zeros(2)}, jnp.ones(2), jax.random.key(0))
+      Array([0.5, 0.5], dtype=float32)
+    """
+    call = _arguments(records, arguments or _x_and_y)
+    found = analyse_program(model, None, call, plate=plate)
+    _require_shared_latents_only(found)
+    prior = ProgramPrior(
+        model=model,
+        build=call.build,
+        plate=found.program.plate,
+        blank=found.blank,
+        modules=found.params,
+        start=start,
+    )
+
+    def log_likelihood(params: Params, record: Record, key: Key) -> Scalar:
+        return prior.log_likelihood(params, _rows(record.x, record.y), key)
+
+    return Model(prior.init, prior, log_likelihood, _predict(prior, found, records.x, target))
+
+
+def constrained(model: Model, draws: Params) -> dict[str, Array]:
+    """Returns posterior draws of a program's latents in their own spaces.
+
+    They are what ``numpyro.infer.Predictive`` takes as ``posterior_samples``.
+
+    Args:
+      model: what `from_program` returned.
+      draws: unconstrained latents with a leading axis, as ``Posterior.draws`` gives them.
+
+    Example:
+      >>> import numpyro
+      >>> import numpyro.distributions as dist
+      >>> from tacit import as_records
+      >>> def program(x, y):
+      ...     scale = numpyro.sample("scale", dist.HalfNormal(1))
+      ...     with numpyro.plate("records", len(y)):
+      ...         numpyro.sample("y", dist.Normal(0, scale), obs=y)
+      >>> model = from_program(program, as_records(jnp.ones((5, 2)), jnp.ones(5)))
+      >>> constrained(model, {"scale": jnp.zeros(3)})
+      {'scale': Array([1., 1., 1.], dtype=float32)}
+    """
+    if not isinstance(model.log_prior, ProgramPrior):
+        raise InvalidArgumentError("model must be what from_program returned; got another model.")
+    return model.log_prior.constrained(draws)
+
+
+def _x_and_y(rows: Record) -> Call:
+    return (rows.x, rows.y), {}
+
+
+def _rows(x: Input, y: Array) -> list[Array]:
+    return [jnp.asarray(leaf)[None] for leaf in jax.tree.leaves((x, y))]
+
+
+def _arguments(records: Record, call: Callable[[Record], Call]) -> Arguments:
+    """The table as arguments; in a table of persons, one row of a person is a record here."""
+    leaves, tree = jax.tree.flatten((records.x, records.y))
+    num_records = _tree.num_records(leaves)
+    if records.mask is not None:
+        leaves = [jax.eval_shape(lambda leaf: leaf[:, 0], leaf) for leaf in leaves]
+
+    def build(rows: Sequence[Array]) -> Call:
+        x, y = jax.tree.unflatten(tree, rows)
+        return call(Record(x, y, jnp.ones(rows[0].shape[0])))
+
+    names = tuple(f"records[{at}]" for at in range(len(leaves)))
+    return Arguments(list(leaves), build, num_records, names)
+
+
+def _require_shared_latents_only(found: Analysis) -> None:
+    for name, site in found.facts.items():
+        if site.kind == "param" and site.num_values > 0:
+            raise InvalidArgumentError(
+                f"the parameter {name!r} has no prior, so it has no posterior. Draw it by"
+                " numpyro.sample, or a module's weights by random_flax_module; or use"
+                " tacit.numpyro.DPSVI, which optimises it."
+            )
+        is_latent = site.kind == "sample" and not site.is_observed
+        if is_latent and found.program.plate in site.plates:
+            raise InvalidArgumentError(
+                f"the latent {name!r} belongs to a record (it is in the record plate"
+                f" {found.program.plate!r}); a sampler would have to keep a value of its own for"
+                " each record. Use tacit.numpyro.DPSVI with an amortised guide, or sum it out."
+            )
+
+
+def _predict(
+    prior: ProgramPrior, found: Analysis, x: Input, target: str | None
+) -> Callable[[Params, Input, Key], Prediction]:
+    """Returns the prediction of the target, or a function that says why there is none."""
+    observed = [
+        name
+        for name, site in found.facts.items()
+        if site.is_observed and not site.is_auxiliary and found.program.plate in site.plates
+    ]
+    if target is not None and target not in observed:
+        raise InvalidArgumentError(f"target must be one of {observed}; got {target!r}.")
+    if target is None and len(observed) != 1:
+        return _refuse(f"it observes {observed}. Say which is predicted by target=")
+    site = target or observed[0]
+    num_inputs = len(jax.tree.leaves(x))
+    blank_y = list(found.blank[num_inputs:])
+
+    def predict(params: Params, x: Input, key: Key) -> Prediction:
+        return of_rows(params, [*_rows(x, jnp.zeros(()))[:-1], *blank_y], key)
+
+    def of_rows(params: Params, rows: Sequence[Array], key: Key) -> Prediction:
+        sites, _ = prior.run(params, rows, key)
+        return prediction_of(sites[site]["fn"])
+
+    def of_y(y: Sequence[Array]) -> Prediction:
+        key = jax.random.key(0)
+        return of_rows(prior.init(key), [*found.blank[:num_inputs], *y], key)
+
+    if any(jax.tree.leaves(eval_provenance(of_y, y=blank_y), is_leaf=_is_origin)):
+        return _refuse(f"the distribution of {site!r} depends on the target itself")
+    return predict
+
+
+def _refuse(why: str) -> Callable[[Params, Input, Key], Prediction]:
+    def predict(params: Params, x: Input, key: Key) -> Prediction:
+        del params, x, key
+        raise InvalidArgumentError(
+            f"this program has no prediction for one input: {why}. numpyro.infer.Predictive works"
+            " with the draws that tacit.models.constrained returns."
+        )
+
+    return predict
+
+
+def _is_origin(value: object) -> bool:
+    return isinstance(value, frozenset)
