@@ -42,7 +42,16 @@ from tacit.inference import (
     save_checkpoint,
     synthetic_records,
 )
-from tacit.models import Model, bayesian, from_equinox, from_flax, from_function, from_nnx
+from tacit.models import (
+    Model,
+    bayesian,
+    explain_program,
+    from_equinox,
+    from_flax,
+    from_function,
+    from_nnx,
+    from_program,
+)
 from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.accounting import (
     GDP,
@@ -130,11 +139,13 @@ __all__ = [
     "delta",
     "epsilon",
     "explain_clipping",
+    "explain_program",
     "fit",
     "from_equinox",
     "from_flax",
     "from_function",
     "from_nnx",
+    "from_program",
     "load_checkpoint",
     "load_posterior",
     "predict",

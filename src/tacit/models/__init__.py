@@ -33,6 +33,7 @@ from tacit.models.likelihoods import (
 )
 from tacit.models.mlp import MLP
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
+from tacit.models.programs import constrained, explain_program, from_program
 
 __all__ = [
     "CNN",
@@ -62,10 +63,13 @@ __all__ = [
     "Prediction",
     "Prior",
     "bayesian",
+    "constrained",
+    "explain_program",
     "from_equinox",
     "from_flax",
     "from_function",
     "from_nnx",
+    "from_program",
     "ghitu_mnist_mlp",
     "ghitu_pneumonia_cnn",
     "interval_bounds",

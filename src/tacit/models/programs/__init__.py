@@ -1,6 +1,6 @@
 """NumPyro programs: taken apart into what may see a record and what may not."""
 
-from tacit.models.programs.arguments import Arguments, split_arguments
+from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.as_model import constrained, from_program
 from tacit.models.programs.explaining import ProgramReport, explain_program
 from tacit.models.programs.sites import Site
@@ -14,6 +14,7 @@ __all__ = [
     "constrained",
     "explain_program",
     "from_program",
+    "signature_of",
     "split_arguments",
     "split_program",
 ]

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.primitives import Messenger
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Array
 
-__all__ = ["Arguments", "Call", "split_arguments"]
+__all__ = ["Arguments", "Call", "signature_of", "split_arguments"]
 
 Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """The positional and keyword arguments of one call."""
@@ -56,7 +57,8 @@ def split_arguments(
       kwargs: the keyword arguments.
       num_records: how many records there are; by default the rows of the first array.
       public: names of arguments that hold no private value, whatever their shape.
-      signature: of the program, from which positional arguments have their names.
+      signature: of the program, as `signature_of` gives it, from which positional arguments have
+        their names.
 
     Raises:
       InvalidArgumentError: if an argument is ambiguous; values are never shown.
@@ -109,6 +111,13 @@ def split_arguments(
         return built
 
     return Arguments(records, build, num_records, tuple(names[place][1] for place in at))
+
+
+def signature_of(program: Callable[..., Any]) -> inspect.Signature:
+    """Returns the signature of a program, whatever handlers it is wrapped in."""
+    while isinstance(program, Messenger) and program.fn is not None:
+        program = program.fn
+    return inspect.signature(program)
 
 
 def _named(

@@ -24,8 +24,8 @@ def row_shapes(records: Sequence[Any], num_rows: int) -> list[jax.ShapeDtypeStru
 
 
 def blank_records(shapes: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
-    """Returns records of zeros."""
-    return [jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
+    """Returns records of ones, which more programs can have than zeros: scales, counts, labels."""
+    return [jnp.ones(shape.shape, shape.dtype) for shape in shapes]
 
 
 def made_up_records(shapes: Sequence[jax.ShapeDtypeStruct]) -> Iterator[list[Array]]:

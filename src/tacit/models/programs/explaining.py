@@ -1,12 +1,11 @@
 """Explaining: what a private method would do with each site of a program."""
 
-import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from tacit.models.programs.analysing import analyse_program
-from tacit.models.programs.arguments import split_arguments
+from tacit.models.programs.arguments import signature_of, split_arguments
 from tacit.models.programs.sites import Site
 
 __all__ = ["ProgramReport", "explain_program"]
@@ -99,7 +98,7 @@ def explain_program(
       x     observation    1       inside the clip          it belongs to a record of the plate ...
       On made-up records, shared part and record terms add up to NumPyro's density.
     """
-    arguments = split_arguments(args, kwargs, public=public, signature=inspect.signature(model))
+    arguments = split_arguments(args, kwargs, public=public, signature=signature_of(model))
     found = analyse_program(model, guide, arguments, plate=plate)
     return ProgramReport(
         plate=found.program.plate,

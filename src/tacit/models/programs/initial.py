@@ -7,6 +7,7 @@ from typing import Any
 from numpyro.distributions import constraints
 from numpyro.handlers import replay, seed, substitute, trace
 
+import numpyro
 from tacit.models.programs.facts import SiteTrace
 from tacit.models.programs.guides import fresh_guide
 from tacit.models.programs.running import Program
@@ -35,7 +36,9 @@ def initial_params(
     An autoguide is set up anew, since it finds its start when it is first called.
     """
     anew = replace(program, guide=fresh_guide(program.guide, program.plate))
-    guide_sites, model_sites = initial_sites(anew, model_seed, guide_seed, blank)
+    # Distributions of blank records need not be possible ones.
+    with numpyro.validation_enabled(False):
+        guide_sites, model_sites = initial_sites(anew, model_seed, guide_seed, blank)
     found = {**_params(model_sites), **_params(guide_sites)}
     values = {name: site["value"] for name, site in found.items()}
     bounds = {

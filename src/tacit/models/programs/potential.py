@@ -11,6 +11,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs, constrain_fn
 
+import numpyro
 from tacit.models.programs.arguments import Call
 from tacit.models.programs.facts import Traced
 from tacit.models.programs.rows import RecordRows, in_plate
@@ -19,7 +20,7 @@ from tacit.typing import Array, Key, Params, Scalar
 __all__ = ["ProgramPrior"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ProgramPrior:
     """The log prior of a program's latents, unconstrained, with the Jacobians of their supports.
 
@@ -41,8 +42,14 @@ class ProgramPrior:
 
     def __call__(self, params: Params) -> Scalar:
         """Returns the log density of the latents; no record is in it."""
-        sites, densities = self.run(params, self.blank, jax.random.key(0))
-        return _total(densities, lambda name: not in_plate(sites[name], self.plate))
+
+        # As an argument the blank record is traced: nobody can stumble over its values.
+        @jax.jit
+        def on_blank(params: Params, blank: Sequence[Array]) -> Scalar:
+            sites, densities = self.run(params, blank, jax.random.key(0))
+            return _total(densities, lambda name: not in_plate(sites[name], self.plate))
+
+        return on_blank(params, self.blank)
 
     def log_likelihood(self, params: Params, rows: Sequence[Array], key: Key) -> Scalar:
         """Returns the log density of one record, whose arrays have one row each."""
@@ -53,7 +60,8 @@ class ProgramPrior:
         """Returns latents to start from, by NumPyro's rule; no record is read."""
         args, kwargs = self.build(self.blank)
         started = substitute(seed(self._on_one(None), key), substitute_fn=self.start)
-        sites = trace(started).get_trace(*args, **kwargs)
+        with numpyro.validation_enabled(False):
+            sites = trace(started).get_trace(*args, **kwargs)
         return {
             name: biject_to(site["fn"].support).inv(site["value"])
             for name, site in sites.items()

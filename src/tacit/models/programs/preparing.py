@@ -8,6 +8,7 @@ import jax
 from numpyro.handlers import seed, trace
 from numpyro.infer.util import compute_log_probs
 
+import numpyro
 from tacit.models.programs.arguments import Arguments
 from tacit.models.programs.blanks import blank_records, row_shapes
 from tacit.models.programs.facts import Traced, look_at
@@ -66,5 +67,5 @@ def _set_up(program: Program, blank: Sequence[Array]) -> None:
     """Calls the guide once with values, since an autoguide keeps those of its first call."""
     args, kwargs = program.build(blank)
     guide, _ = program.with_rows(1, None)
-    with jax.ensure_compile_time_eval():
+    with jax.ensure_compile_time_eval(), numpyro.validation_enabled(False):
         trace(seed(guide, jax.random.key(0))).get_trace(*args, **kwargs)

@@ -44,7 +44,7 @@ class Run(NamedTuple):
         return total
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
     """A model and a guide that are called alike, and the plate in which their records are.
 

@@ -21,7 +21,7 @@ from tacit.typing import Array, Key, Params, Scalar
 __all__ = ["SplitProgram", "split_program"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SplitProgram:
     """A model and a guide, split by what may see a record. It holds no record.
 
@@ -80,7 +80,12 @@ class SplitProgram:
         def term(run: Run) -> Scalar:
             return run.difference(lambda site: not self.program.is_of_records(site))
 
-        return self._over_particles(params, shared_key, self.blank, jax.random.key(0), term)
+        # As an argument the blank record is traced: nobody can stumble over its values.
+        @jax.jit
+        def on_blank(params: Params, blank: Sequence[Array]) -> Scalar:
+            return self._over_particles(params, shared_key, blank, jax.random.key(0), term)
+
+        return on_blank(params, self.blank)
 
     def record_term(
         self, params: Params, shared_key: Key, record: Sequence[Array], record_key: Key
