@@ -17,7 +17,7 @@ from tacit.numpyro.rows import RowCode
 from tacit.numpyro.synthetic import synthetic_tables
 from tacit.numpyro.tables import as_table
 from tacit.numpyro.twin import twin_guide, twin_program
-from tacit.numpyro.utility import marginal_distances, utility
+from tacit.numpyro.utility import marginal_distances, table_utility
 
 SCHEMA = Schema(
     columns=(
@@ -137,8 +137,8 @@ def test_a_table_equals_itself_and_is_far_from_its_opposite():
 
 def test_a_table_that_lost_the_target_is_useless_to_a_classifier():
     real, test = people(600, seed=1), people(600, seed=2)
-    kept = utility(people(600, seed=3), real=real, test=test, schema=SCHEMA)
-    lost = utility(people(600, seed=3, effect=0.0), real=real, test=test, schema=SCHEMA)
+    kept = table_utility(people(600, seed=3), real=real, test=test, schema=SCHEMA)
+    lost = table_utility(people(600, seed=3, effect=0.0), real=real, test=test, schema=SCHEMA)
     assert kept.real == lost.real
     assert abs(kept.synthetic.auc - kept.real.auc) < 0.03
     assert lost.synthetic.auc < kept.synthetic.auc - 0.1
@@ -163,7 +163,7 @@ def test_a_private_twin_keeps_what_a_classifier_needs():
         result = svi.run(jax.random.key(0), 400, code.encode(real), progress_bar=False)
     draws = guide.sample_posterior(jax.random.key(1), result.params, sample_shape=(2,))
     found = synthetic_tables(jax.random.key(2), twin, draws, code=code, num_rows=2000)
-    ours = utility(found[0], real=real, test=test, schema=SCHEMA)
+    ours = table_utility(found[0], real=real, test=test, schema=SCHEMA)
     assert ours.synthetic.auc > ours.real.auc - 0.05
     assert max(ours.marginals.values()) < 0.1
     assert svi.statement(result.state).epsilon <= 4.0

@@ -48,7 +48,7 @@ def _layout(code: RowCode) -> _Layout:
     )
 
 
-class RowMixture(Distribution):
+class RowMixture(Distribution):  # type: ignore[misc]  # NumPyro has no types
     """A mixture over coded rows, with the component summed out.
 
     Within a component a column's slot is categorical and a number's position is normal, truncated

@@ -74,8 +74,5 @@ def _typed(
 
 
 def _levels(levels: tuple[Level, ...], numbers: NDArray[Any]) -> "pd.Series[Any]":
-    return pd.Series(
-        pd.Categorical.from_codes(
-            np.asarray(numbers, np.int64).tolist(), categories=pd.Index(levels)
-        )
-    )
+    dtype = pd.CategoricalDtype(list(levels))
+    return pd.Series(pd.Categorical.from_codes(np.asarray(numbers, np.int64).tolist(), dtype=dtype))

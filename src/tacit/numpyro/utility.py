@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from tacit.data import Categorical, Column, Numeric, Schema, Target
 from tacit.data.schema import require_columns
 
-__all__ = ["Classifier", "Scores", "Utility", "marginal_distances", "utility"]
+__all__ = ["Classifier", "Scores", "Utility", "marginal_distances", "table_utility"]
 
 
 class Classifier(Protocol):
@@ -48,7 +48,7 @@ class Utility(NamedTuple):
     marginals: dict[str, float]
 
 
-def utility(
+def table_utility(
     synthetic: pd.DataFrame,
     *,
     real: pd.DataFrame,
@@ -76,7 +76,7 @@ def utility(
       ...     target=Target(name="ill", classes=("no", "yes")),
       ... )
       >>> table = pd.DataFrame({"dose": [1, 2, 8, 9], "ill": ["no", "no", "yes", "yes"]})
-      >>> utility(table, real=table, test=table, schema=schema).synthetic
+      >>> table_utility(table, real=table, test=table, schema=schema).synthetic
       Scores(auc=1.0, accuracy=1.0)
     """
     model = LogisticRegression(max_iter=1000) if classifier is None else classifier
@@ -96,7 +96,7 @@ def marginal_distances(
     their positions in the public range: how far, on average, values must move.
 
     Guarantee:
-      None: ``real`` must be public or consented, as for ``utility``.
+      None: ``real`` must be public or consented, as for ``table_utility``.
     """
     require_columns(synthetic, _names(schema))
     require_columns(real, _names(schema))

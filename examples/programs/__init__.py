@@ -1,0 +1,1 @@
+"""NumPyro programs fitted privately: ``python -m examples.programs.logistic_regression``."""
