@@ -95,8 +95,8 @@ class ProgramSVI:
         multiplier = self.release.noise_multiplier * factor
         return replace(self, release=replace(self.release, noise_multiplier=multiplier))
 
-    def build(self, model: SplitProgram) -> Kernel:
-        """Returns the kernel for a split program; it retains nothing but losses."""
+    def build(self, model: Any) -> Kernel:
+        """Returns the kernel for a `SplitProgram`; it retains nothing but losses."""
         objective = program_objective(model)
 
         def init(key: Key) -> StepState:

@@ -16,10 +16,13 @@ from tacit import _tree
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.models.programs import Arguments, SplitProgram
 from tacit.numpyro.batches import GivenBatch
-from tacit.numpyro.method import ProgramSVI
+from tacit.numpyro.losses import released_loss
+from tacit.numpyro.method import ProgramSVI, program_objective
 from tacit.numpyro.settings import Resolved
 from tacit.numpyro.state import DPSVIState, fingerprint_of
 from tacit.privacy.clipping.isolation import require_no_table
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import FullBatch
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
@@ -52,7 +55,7 @@ class Prepared:
         self, rng_key: Key, init_params: Params | None, *, seed: int | None
     ) -> DPSVIState:
         """Returns the state before the first step; its secret key is new."""
-        if not jax.dtypes.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
+        if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
             rng_key = jax.random.wrap_key_data(rng_key)
         program = self.program
         if init_params is not None:
@@ -84,6 +87,32 @@ class Prepared:
     def compiled_step(self) -> Callable[..., tuple[DPSVIState, Scalar]]:
         """The same, compiled once for all calls."""
         return jax.jit(self.step, static_argnames="skip_non_finite")
+
+    def loss(self, key: Key, state: DPSVIState, records: Record, mask: Array) -> Scalar:
+        """Returns one release's estimate of the loss; without privacy, the loss itself."""
+        method = self.method_on(mask)
+        release = method.release
+        if method.loss is not None and release.is_private:
+            release = method.loss.release_beside(release)
+        elif self.resolved.is_table:
+            # Of a table NumPyro's loss is that of all records, whatever batches steps look at.
+            whole = FullBatch(num_records=method.num_records)
+            release = GaussianSum.non_private(sampling=whole)
+        else:
+            release = GaussianSum.non_private(sampling=release.sampling)
+        _, shared = jax.random.split(state.rng_key)
+        params = method.optim.get_params(state.optim_state)
+        objective = program_objective(self.program)
+
+        def query(record: Record, key: Key) -> Scalar:
+            return objective.record_loss(params, shared, record, key)
+
+        return released_loss(key, release, query, objective.regulariser(params, shared), records)
+
+    @functools.cached_property
+    def compiled_loss(self) -> Callable[..., Scalar]:
+        """The same, compiled once for all calls."""
+        return jax.jit(self.loss)
 
     def step_within_budget(
         self, state: DPSVIState, records: Record, mask: Array, *, skip_non_finite: bool

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import cast
 
 from numpyro.optim import _NumPyroOptim
 
@@ -38,7 +38,7 @@ class Resolved:
       is_table: whether programs are called with the whole table, and batches are drawn inside.
     """
 
-    method: Any
+    method: ProgramSVI
     budget: Budget
     max_steps: int | None
     is_table: bool
@@ -156,7 +156,7 @@ class PrivacySettings:
         elif self.num_steps is None:
             plan = replace(plan, num_steps=None)
         return Resolved(
-            method=plan.method,
+            method=cast(ProgramSVI, plan.method),
             budget=budget,
             max_steps=plan.num_steps,
             is_table=num_rows == num_records,

@@ -18,8 +18,7 @@ from tacit.inference.progress import ProgressBar
 from tacit.models.programs import Arguments, split_arguments, split_program
 from tacit.numpyro.batches import UnstatedBatch
 from tacit.numpyro.guides import num_particles_of, require_private_guide
-from tacit.numpyro.losses import PrivateLoss, released_loss
-from tacit.numpyro.method import program_objective
+from tacit.numpyro.losses import PrivateLoss
 from tacit.numpyro.optimisers import as_numpyro_optimiser, reads_the_loss
 from tacit.numpyro.posterior import ProgramPosterior
 from tacit.numpyro.prepared import Prepared, is_traced, takes
@@ -29,8 +28,7 @@ from tacit.numpyro.state import DPSVIState
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
 from tacit.privacy.budget import Ledger
 from tacit.privacy.clipping import Clipping, Flat
-from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.sampling import FullBatch, Sampling
+from tacit.privacy.sampling import Sampling
 from tacit.privacy.statement import Statement, make_statement
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Key, Params, Record, Scalar
@@ -234,30 +232,15 @@ class DPSVI:
         """
         prepared = self._require_prepared()
         records, mask = self._batch(args, kwargs, mask)
-        method = prepared.method_on(mask)
-        release, key = method.release, fresh_key()
-        if not release.is_private:
-            # Of a table NumPyro's loss is that of all records, whatever batches steps look at.
-            whole = FullBatch(num_records=method.num_records)
-            sampling = whole if prepared.resolved.is_table else release.sampling
-            release = GaussianSum.non_private(sampling=sampling)
-        elif self._loss_release is None or self._loss_release.num_evaluations == 0:
-            self._warn_of_no_loss()
-            return jnp.full((), jnp.nan)
-        else:
+        key = fresh_key()
+        if prepared.resolved.method.release.is_private:
+            if self._loss_release is None or self._loss_release.num_evaluations == 0:
+                self._warn_of_no_loss()
+                return jnp.full((), jnp.nan)
             self._count_evaluation(svi_state, records)
-            release = self._loss_release.release_beside(release)
             if self._seed is not None:
                 key = jax.random.fold_in(seeded_key(self._seed), self._num_evaluations)
-        _, shared = jax.random.split(svi_state.rng_key)
-        params = self.optim.get_params(svi_state.optim_state)
-        objective = program_objective(prepared.program)
-
-        def query(record: Record, key: Key) -> Scalar:
-            return objective.record_loss(params, shared, record, key)
-
-        rest = objective.regulariser(params, shared)
-        return released_loss(key, release, query, rest, records)
+        return prepared.compiled_loss(key, svi_state, records, mask)
 
     def run(
         self,
@@ -405,7 +388,7 @@ class DPSVI:
                 " update has one, for padding. Rename the model's."
             )
         # Only public constants and shapes stay: no record outlives the call.
-        shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in arguments.records]
+        shapes = jax.eval_shape(lambda: arguments.records)
         return Prepared(
             arguments=arguments._replace(records=shapes), program=program, resolved=resolved
         )
