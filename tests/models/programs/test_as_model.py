@@ -103,7 +103,7 @@ def test_a_program_is_fitted_privately_by_a_sampler(classifier):
     )
     plan = tacit.Plan(method=tacit.SGLD(release=release, step_size=1e-2), num_steps=3)
     fitted = tacit.fit(plan, classifier, records, budget=tacit.Budget(epsilon=10, delta=1e-2))
-    probabilities = tacit.predict(fitted.posterior, x).mean
+    probabilities = tacit.predict(fitted.posterior, x).probabilities
     assert probabilities.shape == (N, 2)
     assert np.all(np.isfinite(probabilities))
 

@@ -31,22 +31,33 @@ def record_terms(split, params, key, records):
     return jax.vmap(split.record_term, in_axes=(None, None, 0, 0))(params, key, records, keys)
 
 
-def guided():
-    for name, case in SHARED.items():
-        if case.guide is not None:
-            yield pytest.param(case, lambda case: case.guide, 2, id=name)
-    kinds = {
-        autoguide.AutoNormal: "varying intercepts",
-        autoguide.AutoLowRankMultivariateNormal: "varying intercepts",
-        autoguide.AutoDelta: "masked and scaled",
-    }
-    for kind, name in kinds.items():
-        make = (lambda kind: lambda case: kind(case.model))(kind)
-        yield pytest.param(SHARED[name], make, 1, id=kind.__name__)
+def hand_written(case):
+    return case.guide
+
+
+def automatic(kind):
+    return lambda case: kind(case.model)
+
+
+GUIDED = [
+    *(
+        pytest.param(case, hand_written, 2, id=name)
+        for name, case in SHARED.items()
+        if case.guide is not None
+    ),
+    *(
+        pytest.param(SHARED[name], automatic(kind), 1, id=kind.__name__)
+        for kind, name in (
+            (autoguide.AutoNormal, "varying intercepts"),
+            (autoguide.AutoLowRankMultivariateNormal, "varying intercepts"),
+            (autoguide.AutoDelta, "masked and scaled"),
+        )
+    ),
+]
 
 
 @LEFT_OUT
-@pytest.mark.parametrize(("case", "make_guide", "num_particles"), [*guided()])
+@pytest.mark.parametrize(("case", "make_guide", "num_particles"), GUIDED)
 def test_start_objective_and_gradient_are_those_of_numpyros_svi(case, make_guide, num_particles):
     arguments = arguments_of(case)
     split = split_program(case.model, make_guide(case), arguments, num_particles=num_particles)

@@ -1,7 +1,8 @@
 """Programs that people write: what the tests of splitting, DPSVI and synthetic data share."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,8 @@ group = jnp.array([0, 1, 2, 1, 0, 2])
 positive = jnp.exp(_random[:, 4])
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """A program and what it is called with.
 
     ``whole`` are keyword arguments with which NumPyro sees every record once.
@@ -34,9 +36,9 @@ class Case(NamedTuple):
 
     model: Callable[..., Any]
     args: tuple[Any, ...]
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Any] = field(default_factory=dict)
     public: tuple[str, ...] = ()
-    whole: dict[str, Any] = {}
+    whole: dict[str, Any] = field(default_factory=dict)
     guide: Callable[..., Any] | None = None
 
 
@@ -47,7 +49,7 @@ def normal_mean(y):
 
 
 def normal_mean_guide(y):
-    loc = numpyro.param("loc", lambda key: jax.random.normal(key))
+    loc = numpyro.param("loc", jax.random.normal)
     scale = numpyro.param("scale", 0.5, constraint=constraints.positive)
     numpyro.sample("mean", dist.Normal(loc, scale))
 

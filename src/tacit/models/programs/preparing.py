@@ -1,6 +1,6 @@
 """Preparing: find the record plate of a program, and set its guide up without a record."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +9,10 @@ from numpyro.handlers import seed, trace
 from numpyro.infer.util import compute_log_probs
 
 import numpyro
+from tacit.errors import InvalidArgumentError
 from tacit.models.programs.arguments import Arguments
 from tacit.models.programs.blanks import blank_records, row_shapes
-from tacit.models.programs.facts import Traced, look_at
+from tacit.models.programs.facts import SiteFacts, Traced, look_at
 from tacit.models.programs.guides import adopt_set_up, anywhere, fresh_guide
 from tacit.models.programs.plates import find_plate
 from tacit.models.programs.running import Program
@@ -41,6 +42,7 @@ def prepare_program(
         return sites, densities
 
     facts = look_at(on_all, shapes)
+    _require_supported(facts, "model")
     name = find_plate(facts, arguments.num_records, plate=plate)
     program = Program(
         model=model,
@@ -59,6 +61,7 @@ def prepare_program(
         return trace(seed(program.guide, jax.random.key(0))).get_trace(*args, **kwargs), {}
 
     of_guide = look_at(guide_on_all, shapes)
+    _require_supported(of_guide, "guide")
     takes_key = name in of_guide and of_guide[name].takes_key
     return replace(program, guide_takes_key=takes_key)
 
@@ -69,3 +72,19 @@ def _set_up(program: Program, blank: Sequence[Array]) -> None:
     guide, _ = program.with_rows(1, None)
     with jax.ensure_compile_time_eval(), numpyro.validation_enabled(False):
         trace(seed(guide, jax.random.key(0))).get_trace(*args, **kwargs)
+
+
+def _require_supported(facts: Mapping[str, SiteFacts], whose: str) -> None:
+    for name, site in facts.items():
+        if site.kind == "mutable":
+            raise InvalidArgumentError(
+                f"the site {name!r} of the {whose} is mutable state, which would carry records from"
+                " one step to the next past the clip (batch normalisation does). Use a module"
+                " without state: GroupNorm or LayerNorm."
+            )
+        if site.kind == "sample" and site.is_discrete and not site.is_observed:
+            raise InvalidArgumentError(
+                f"the latent {name!r} of the {whose} is discrete, so it has no gradient. Sum it out"
+                " in the model: numpyro.distributions.MixtureSameFamily for a mixture, or a"
+                " log-sum-exp over its values in numpyro.factor."
+            )

@@ -8,14 +8,29 @@ import jax.numpy as jnp
 from numpyro.primitives import _PYRO_STACK, Messenger
 
 import numpyro
+from tacit.errors import InvalidArgumentError
 from tacit.typing import Key
 
-__all__ = ["RecordRows", "in_plate"]
+__all__ = ["RecordRows", "in_plate", "one_for_each_record"]
 
 
 def in_plate(site: Any, plate: str) -> bool:
     """Whether a site of a trace stands inside a plate."""
     return any(frame.name == plate for frame in site.get("cond_indep_stack", ()))
+
+
+def one_for_each_record(name: str) -> InvalidArgumentError:
+    """Returns the refusal of a parameter that has an entry for each record."""
+    return InvalidArgumentError(
+        f"the parameter {name!r} has an entry for each record. It would hold that record's own"
+        " value, which no noise could hide. Make it a function of the record (an amortised"
+        " guide), or a latent in a plate of public groups."
+    )
+
+
+def _length(shape: tuple[int, ...], dim: int) -> int:
+    """The length of an axis counted from the right; one where there is none."""
+    return shape[dim] if len(shape) >= -dim else 1
 
 
 class RecordRows(Messenger):  # type: ignore[misc]
@@ -69,6 +84,28 @@ class RecordRows(Messenger):  # type: ignore[misc]
         elif kind == "subsample" and self._is_inside():
             # The rows at hand are the subsample; the plate would ask for the whole table.
             msg["kwargs"]["event_dim"] = None
+
+    def postprocess_message(self, msg: Any) -> None:
+        """Refuses what has rows that are not those of the records at hand."""
+        dims = [frame.dim for frame in msg.get("cond_indep_stack", ()) if frame.name == self._plate]
+        if not dims:
+            return
+        if msg["type"] == "param" and msg["kwargs"].get("event_dim") is not None:
+            # The plate would index it, as soon as it hears of it.
+            if _length(jnp.shape(msg["value"]), dims[0] - msg["kwargs"]["event_dim"]) != 1:
+                raise one_for_each_record(msg["name"])
+        elif msg["type"] == "sample":
+            event_dim = len(msg["fn"].event_shape)
+            lengths = (
+                _length(tuple(msg["fn"].batch_shape), dims[0]),
+                _length(jnp.shape(msg["value"]), dims[0] - event_dim),
+            )
+            if any(length not in (1, self._num_rows) for length in lengths):
+                raise InvalidArgumentError(
+                    f"the site {msg['name']!r} has {max(lengths)} rows when the program is run on"
+                    f" {self._num_rows} of the records. Its rows must be those of its arguments:"
+                    " pass all records as arguments and close over none."
+                )
 
     def _resize(self, msg: Any) -> None:
         self._size = msg["args"][0]

@@ -10,6 +10,7 @@ from tacit.models.programs.blanks import row_shapes
 from tacit.models.programs.facts import SiteFacts, look_at
 from tacit.models.programs.guides import as_autoguide
 from tacit.models.programs.initial import initial_sites
+from tacit.models.programs.rows import one_for_each_record
 from tacit.models.programs.running import Program
 
 __all__ = ["require_splittable"]
@@ -34,7 +35,6 @@ def require_splittable(
     for facts, other, whose in ((guide, on_two[0], "guide"), (model, on_two[1], "model")):
         _require_same_sites(facts, other, whose)
         for name, site in facts.items():
-            _require_supported(name, site, whose)
             if site.kind in ("sample", "param"):
                 _require_rows(name, site, other[name], program.plate, whose)
                 _require_no_record(name, site, program.plate, whose)
@@ -69,30 +69,11 @@ def _require_same_sites(one: Facts, two: Facts, whose: str) -> None:
         )
 
 
-def _require_supported(name: str, site: SiteFacts, whose: str) -> None:
-    if site.kind == "mutable":
-        raise InvalidArgumentError(
-            f"the site {name!r} of the {whose} is mutable state, which would carry records from one"
-            " step to the next past the clip (batch normalisation does). Use a module without"
-            " state: GroupNorm or LayerNorm."
-        )
-    if site.kind == "sample" and site.is_discrete and not site.is_observed:
-        raise InvalidArgumentError(
-            f"the latent {name!r} of the {whose} is discrete, so it has no gradient. Sum it out in"
-            " the model: numpyro.distributions.MixtureSameFamily for a mixture, or a log-sum-exp"
-            " over its values in numpyro.factor."
-        )
-
-
 def _require_rows(name: str, one: SiteFacts, two: SiteFacts, plate: str, whose: str) -> None:
     """Raises unless a site has one row for each record inside the plate, and none outside."""
     if one.kind == "param":
-        if one.num_values != two.num_values or _has_an_entry_for_each(one, plate):
-            raise InvalidArgumentError(
-                f"the parameter {name!r} of the {whose} has an entry for each record. It would"
-                " hold that record's own value, which no noise could hide. Make it a function of"
-                " the record (an amortised guide), or a latent in a plate of public groups."
-            )
+        if one.num_values != two.num_values:
+            raise one_for_each_record(name)
         return
     if plate not in one.plates:
         if one.shape != two.shape or one.batch_shape != two.batch_shape:
@@ -101,28 +82,11 @@ def _require_rows(name: str, one: SiteFacts, two: SiteFacts, plate: str, whose: 
                 f" record plate {plate!r}. Move it into that plate."
             )
         return
-    for site, rows in ((one, 1), (two, 2)):
-        dim = site.plates[plate]
-        if len(site.batch_shape) < -dim or site.batch_shape[dim] != rows:
-            raise InvalidArgumentError(
-                f"the site {name!r} of the {whose} has batch shape {site.batch_shape} when the"
-                f" program is run on {rows} of the records. Its rows must be those of its"
-                " arguments: pass all records as arguments and close over none, and give the"
-                f" record plate {plate!r} its size by x.shape[0]."
-            )
     if one.is_looped and not one.is_observed:
         raise InvalidArgumentError(
             f"the latent {name!r} of the {whose} belongs to a record and is drawn inside a scan,"
             " where it cannot have the record's own key. Draw its noise before the scan."
         )
-
-
-def _has_an_entry_for_each(site: SiteFacts, plate: str) -> bool:
-    """Whether a parameter was declared to be indexed by the record plate."""
-    if plate not in site.plates or site.event_dim is None:
-        return False
-    dim = site.plates[plate] - site.event_dim
-    return len(site.shape) >= -dim and site.shape[dim] != 1
 
 
 def _require_no_record(name: str, site: SiteFacts, plate: str, whose: str) -> None:
