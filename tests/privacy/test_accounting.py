@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 
 import dp_accounting as dpa
 import numpy as np
@@ -290,7 +291,8 @@ def test_every_cell_is_either_proven_or_refused(sampling, adjacency, accountant)
 def test_zero_out_equals_add_remove_except_for_fixed_size_batches(sampling, accountant):
     zero_out = epsilon(COSTS[sampling], 1e-5, accountant(adjacency=ZERO_OUT))
     add_remove = epsilon(COSTS[sampling], 1e-5, accountant(adjacency=ADD_REMOVE))
-    assert (zero_out == add_remove) == (sampling != "fixed")
+    # A cut batch differs in who takes a record's place; at this capacity that hardly happens.
+    assert math.isclose(zero_out, add_remove, rel_tol=1e-9) == (sampling != "fixed")
 
 
 @pytest.mark.parametrize("sampling", COSTS)
@@ -324,21 +326,82 @@ def test_every_description_names_the_accountant_and_the_adjacency(accountant):
         assert adjacency.sentence in text
 
 
-def test_renyi_accounting_adds_the_chance_of_a_full_batch_to_delta():
-    cost, plain = truncated(10_000, 0.01, 165, 1.0, 1000), poisson(0.01, 1.0, 1000)
-    full_without = 1000 * binom.sf(164, 9_999, 0.01)
-    assert 1e-8 < full_without < 1e-5
-    assert epsilon(cost, 1e-5, RDP()) == epsilon(plain, 1e-5 - full_without, RDP())
-    assert delta(cost, 2.0, RDP()) == delta(plain, 2.0, RDP()) + full_without
-    assert delta(cost, epsilon(cost, 1e-5, RDP()), RDP()) == pytest.approx(1e-5, rel=1e-9)
-    assert epsilon(truncated(10_000, 0.01, 130, 1.0, 1000), 1e-5, RDP()) == math.inf
+def _law_of_the_others(num_records, rate, capacity, present):
+    """Chances of (the others in the batch, is record 0 in it), by going through every draw."""
+    chances = Counter()
+    first = 0 if present else 1
+    for size in range(num_records + 1 - first):
+        for drawn in itertools.combinations(range(first, num_records), size):
+            chance = rate**size * (1 - rate) ** (num_records - first - size)
+            kept = list(itertools.combinations(drawn, min(capacity, size)))
+            for batch in kept:
+                chances[tuple(i for i in batch if i), 0 in batch] += chance / len(kept)
+    return chances
 
 
-def test_renyi_accounting_of_default_batches_is_that_of_untruncated_ones_to_a_percent():
+@pytest.mark.parametrize(
+    ("num_records", "rate", "capacity"), [(5, 0.3, 2), (6, 0.4, 3), (4, 0.2, 1)]
+)
+@pytest.mark.parametrize("adjacency", [ZERO_OUT, ADD_REMOVE], ids=str)
+def test_renyi_divergences_of_a_cut_batch_are_those_of_every_draw_gone_through(
+    num_records, rate, capacity, adjacency
+):
+    noise = 1.2
+    x = np.linspace(-15, 25, 20_001)
+    with_record = _law_of_the_others(num_records, rate, capacity, True)
+    if adjacency is ZERO_OUT:
+        without = Counter()
+        for (others, _), chance in with_record.items():
+            without[others] += chance
+    else:
+        law = _law_of_the_others(num_records, rate, capacity, False)
+        without = Counter({others: chance for (others, _), chance in law.items()})
+    log_zero, log_one = norm.logpdf(x, 0, noise), norm.logpdf(x, 1, noise)
+    with np.errstate(divide="ignore"):
+        pairs = [
+            (
+                np.logaddexp(
+                    np.log(with_record[others, False]) + log_zero,
+                    np.log(with_record[others, True]) + log_one,
+                ),
+                np.log(chance) + log_zero,
+            )
+            for others, chance in without.items()
+        ]
+    release = truncated(num_records, rate, capacity, noise)
+    found = RDP(adjacency=adjacency)._compose(_releases.count_releases(release))
+    for order in (1.5, 2.0, 8.0, 12.0):
+        true = max(
+            np.log(sum(np.trapezoid(np.exp(order * p + (1 - order) * q), x) for p, q in ordered))
+            for ordered in (pairs, [(q, p) for p, q in pairs])
+        ) / (order - 1)
+        bound = found[list(_renyi.ORDERS).index(order)]
+        assert bound == pytest.approx(true, rel=1e-6)
+
+
+def test_renyi_accounting_of_default_batches_is_that_of_untruncated_ones_to_a_few_percent():
     sampling = PoissonBatch(num_records=60_000, batch_size=256)
-    cost = dpa.SelfComposedDpEvent(sampling.cost(1.3), 100_000)
-    plain = epsilon(poisson(sampling.rate, 1.3, 100_000), 1e-5, RDP())
-    assert plain < epsilon(cost, 1e-5, RDP()) < 1.01 * plain
+    for adjacency in (ZERO_OUT, ADD_REMOVE):
+        for steps, most in ((3515, 1.02), (100_000, 1.001)):
+            cost = dpa.SelfComposedDpEvent(sampling.cost(1.3), steps)
+            accountant = RDP(adjacency=adjacency)
+            plain = epsilon(poisson(sampling.rate, 1.3, steps), 1e-5, accountant)
+            assert plain < epsilon(cost, 1e-5, accountant) < most * plain
+
+
+@pytest.mark.parametrize(("batch_size", "noise", "steps"), [(256, 1.3, 3515), (64, 0.8, 14_000)])
+def test_default_batches_cost_hardly_more_than_batches_without_an_end(batch_size, noise, steps):
+    sampling = PoissonBatch(num_records=60_000, batch_size=batch_size)
+    cost = dpa.SelfComposedDpEvent(sampling.cost(noise), steps)
+    plain = epsilon(poisson(sampling.rate, noise, steps), 1e-5)
+    assert plain < epsilon(cost, 1e-5) < 1.004 * plain
+
+
+def test_a_capacity_that_is_never_reached_costs_nothing():
+    for adjacency in (ZERO_OUT, ADD_REMOVE):
+        accountant = RDP(adjacency=adjacency)
+        endless = epsilon(poisson(0.01, 1.0, 1000), 1e-5, accountant)
+        assert epsilon(truncated(10_000, 0.01, 9_999, 1.0, 1000), 1e-5, accountant) == endless
 
 
 def test_renyi_accounting_covers_a_truncated_batch_enumerated_exactly():

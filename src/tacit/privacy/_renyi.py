@@ -7,9 +7,19 @@ import dp_accounting as dpa
 import numpy as np
 from dp_accounting import rdp
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
+from scipy.stats import binom
 
-__all__ = ["ORDERS", "delta_of", "epsilon_of", "fixed_size", "gaussian", "poisson"]
+__all__ = [
+    "ORDERS",
+    "delta_of",
+    "epsilon_of",
+    "fixed_size",
+    "gaussian",
+    "poisson",
+    "truncated_absent",
+    "truncated_zeroed",
+]
 
 Values = NDArray[np.float64]
 
@@ -35,8 +45,7 @@ def poisson(rate: float, noise: float) -> Values:
     moments = np.append(
         _fractional_log_moments(rate, noise), [_log_moment(rate, noise, int(k)) for k in _WHOLE]
     )
-    divergence = (moments + _ROUNDING) / (ORDERS - 1)
-    return np.minimum(np.maximum(divergence, 0.0), gaussian(noise))
+    return _divergence(moments, noise)
 
 
 def _log_moment(rate: float, noise: float, order: int) -> float:
@@ -66,6 +75,84 @@ def _fractional_log_moments(rate: float, noise: float) -> Values:
 def _log_sum_exp(values: Values) -> Values:
     top = values.max(axis=-1, keepdims=True)
     return np.asarray(top[..., 0] + np.log(np.exp(values - top).sum(axis=-1)))
+
+
+@lru_cache(maxsize=256)
+def truncated_zeroed(num_records: int, rate: float, capacity: int, noise: float) -> Values:
+    r"""A Poisson batch cut at a capacity by a uniform choice; the record counts or is zero.
+
+    Let R be the drawn records without ours. Which records are drawn does not depend on their
+    values, so R has the same law in both data sets and may be shown. Given R with fewer than
+    ``capacity - 1`` records, ours is in with chance q, as in a batch that is not cut. Given one of
+    ``capacity - 1``, it is in with a larger chance p, since batches that overflow end up here
+    too; given a full one it is out. Moments of order a are averaged over R:
+
+        E_R M_a(rate given R) = (1 - v - w) M_a(q) + v M_a(p) + w,
+
+    with v and w the chances that R has ``capacity - 1`` and ``capacity`` records.
+    """
+    cut = _Cut(num_records, rate, capacity)
+    last = cut.in_last_place + cut.one_place_left
+    if last == 0:
+        return poisson(rate, noise)
+    weights = np.array([[1 - last - cut.full_without], [last], [cut.full_without]])
+    moments = [_log_moments(rate, noise), _log_moments(cut.in_last_place / last, noise)]
+    return _divergence(logsumexp([*moments, 0 * ORDERS], axis=0, b=weights), noise)
+
+
+@lru_cache(maxsize=256)
+def truncated_absent(num_records: int, rate: float, capacity: int, noise: float) -> Values:
+    """The same where the record is there or not, so that others may be drawn in its place.
+
+    Then R (see `truncated_zeroed`) has fewer than ``capacity - 1`` records with the same chance in
+    both data sets, but that many, or ``capacity``, with chances that differ a little: a moment
+    of the ratio of these chances comes in. The larger of the two directions counts.
+    """
+    cut = _Cut(num_records, rate, capacity)
+    if cut.in_last_place + cut.one_place_left == 0:
+        return poisson(rate, noise)
+    others = binom(num_records - 1, rate)
+    present = np.array([cut.in_last_place + cut.one_place_left, cut.full_without])
+    absent = np.array([others.pmf(capacity - 1), others.sf(capacity - 1)])
+    with np.errstate(divide="ignore"):
+        room = others.logcdf(capacity - 2) + _log_moments(rate, noise)
+        log_present, log_absent = np.log(present)[:, np.newaxis], np.log(absent)[:, np.newaxis]
+    last = _log_moments(cut.in_last_place / present[0], noise)
+    inside = np.stack([last, np.zeros_like(last)])
+    directions = []
+    for first, second in ((log_present, log_absent), (log_absent, log_present)):
+        # A class whose chance is below the smallest double cannot be told from an impossible one.
+        ratio = np.where(np.isfinite(first), ORDERS * first + (1 - ORDERS) * second, -np.inf)
+        directions.append(logsumexp(np.vstack([room, ratio + inside]), axis=0))
+    # Without amplification: a record may also take another one's place.
+    return _divergence(np.maximum(*directions), noise / 2)
+
+
+class _Cut:
+    """The chances of what happens to a record where a Poisson batch is cut.
+
+    Attributes:
+      in_last_place: the record is in, and the batch is full with it.
+      one_place_left: it is out, and the batch has room for one more.
+      full_without: it is out, and the batch is full.
+    """
+
+    def __init__(self, num_records: int, rate: float, capacity: int) -> None:
+        drawn = binom(num_records, rate)
+        full, share = float(drawn.sf(capacity - 1)), capacity / num_records
+        self.in_last_place = full * share
+        self.one_place_left = float(drawn.pmf(capacity - 1)) * (1 - share + 1 / num_records)
+        self.full_without = full * (1 - share)
+
+
+def _log_moments(rate: float, noise: float) -> Values:
+    return (ORDERS - 1) * (poisson(rate, noise) if rate < 1 else gaussian(noise))
+
+
+def _divergence(log_moments: Values, noise: float) -> Values:
+    """From log moments, and never more than a Gaussian of this noise, not amplified, has."""
+    divergence = (log_moments + _ROUNDING) / (ORDERS - 1)
+    return np.asarray(np.minimum(np.maximum(divergence, 0.0), gaussian(noise)))
 
 
 @lru_cache(maxsize=64)

@@ -107,9 +107,8 @@ PLD: Table[Callable[[Release], tuple[Pair, ...]]] = {
 }
 
 
-# RDP: divergences at the fixed orders. A truncated batch is accounted as an untruncated one here;
-# the accountant adds the chance that the other records fill it to delta. Zeroing a record of a
-# fixed-size batch is a case of replacing it.
+# RDP: divergences at the fixed orders. Zeroing a record of a fixed-size batch is a case of
+# replacing it.
 
 
 def _renyi_full(r: Release) -> NDArray[np.float64]:
@@ -122,6 +121,14 @@ def _renyi_full_replace(r: Release) -> NDArray[np.float64]:
 
 def _renyi_poisson(r: Release) -> NDArray[np.float64]:
     return _renyi.poisson(r.rate, r.noise_multiplier)
+
+
+def _renyi_truncated_zeroed(r: Release) -> NDArray[np.float64]:
+    return _renyi.truncated_zeroed(r.num_records, r.rate, r.size, r.noise_multiplier)
+
+
+def _renyi_truncated_absent(r: Release) -> NDArray[np.float64]:
+    return _renyi.truncated_absent(r.num_records, r.rate, r.size, r.noise_multiplier)
 
 
 def _renyi_fixed(r: Release) -> NDArray[np.float64]:
@@ -138,8 +145,8 @@ RDP: Table[Callable[[Release], NDArray[np.float64]]] = {
     (_FULL, _REPLACE): _renyi_full_replace,
     (_POISSON, _ZERO): _renyi_poisson,
     (_POISSON, _ADD): _renyi_poisson,
-    (_TRUNCATED, _ZERO): _renyi_poisson,
-    (_TRUNCATED, _ADD): _renyi_poisson,
+    (_TRUNCATED, _ZERO): _renyi_truncated_zeroed,
+    (_TRUNCATED, _ADD): _renyi_truncated_absent,
     (_FIXED, _ZERO): _renyi_fixed_replace,
     (_FIXED, _ADD): _renyi_fixed,
     (_FIXED, _REPLACE): _renyi_fixed_replace,

@@ -18,12 +18,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from tacit import _check
 from tacit.privacy import _gaussian, _renyi, _rules
 from tacit.privacy._composition import compose_losses
-from tacit.privacy._releases import Counts, Release, Sampling, count_releases, merge_similar
+from tacit.privacy._releases import Counts, Sampling, count_releases, merge_similar
 from tacit.privacy.adjacency import Adjacency
 
 __all__ = [
@@ -75,9 +74,10 @@ class PLD:
 
     Guarantee:
       Pessimistic. The result is the smallest of three upper bounds: the composed privacy loss
-      distribution, Rényi accounting where it is proven, and the Gaussian trade-off without any
-      amplification. So it is finite for every delta, also where a Fourier transform in double
-      precision has nothing to say (delta below about 1e-12), and absurd costs are quick.
+      distribution, Rényi accounting where it is proven (and no batch was cut), and the Gaussian
+      trade-off without any amplification. So it is finite for every delta, also where a Fourier
+      transform in double precision has nothing to say (delta below about 1e-12), and absurd costs
+      are quick.
 
       More than 64 distinct noise multipliers are rounded down onto at most 64 of them. If they
       span a factor of 2 (10), none shrinks by more than 1.1 % (3.7 %).
@@ -152,23 +152,8 @@ class RDP:
     """Rényi accounting: looser than PLD, and valid for runs chosen after seeing earlier ones.
 
     Guarantee:
-      Pessimistic. A Poisson batch that is truncated at a capacity is accounted as one that is
-      not, and the chance that the other records fill it is added to delta, release by release.
-      It is sound whichever records are dropped, and infinite where that chance passes delta.
-
-    Derivation. Fix a record, and let w be the chance that the other n - 1 records fill the batch:
-    that Binomial(n - 1, q) is at least the capacity. Whether they do is a coin that has the same
-    law in both data sets and does not depend on the record. Unless they do, the batch has room
-    for the record: nothing is dropped in either data set, and the record is in with chance q,
-    independently of which others are. There the release is a Poisson-sampled Gaussian, whose
-    divergences are bounded for every set of others, and so for their mixture (joint convexity).
-    Hence P = (1 - w) P' + w P'' and Q = (1 - w) Q' + w Q'' with divergences known for (P', Q'),
-    nothing assumed of (P'', Q''). Over adaptively chosen releases, unless some coin falls badly
-    (chance at most W = sum of w) the divergences add up; if they give (epsilon, delta), then
-    P(S) <= (1 - W) (e^epsilon Q'(S) + delta) + W <= e^epsilon Q(S) + delta + W.
-
-    Reference: Bun and Steinke (2016), https://arxiv.org/abs/1605.02065, section 8, has this
-    composition for their approximate concentrated privacy.
+      Pessimistic. A Poisson batch that is cut at a capacity is accounted as such, by an argument
+      that has no delta of its own; ``truncated_zeroed`` and ``truncated_absent`` have the proof.
 
     Example:
       >>> import dp_accounting as dpa
@@ -199,29 +184,23 @@ class RDP:
         return _describe(self, "Rényi divergences, an upper bound")
 
     def _epsilon(self, counts: Counts, delta: float) -> float:
-        divergence, overflow = self._compose(counts)
-        if overflow >= delta:
-            return math.inf
-        return _renyi.epsilon_of(divergence, delta - overflow)
+        return _renyi.epsilon_of(self._compose(counts), delta)
 
     def _delta(self, counts: Counts, epsilon: float) -> float:
-        divergence, overflow = self._compose(counts)
+        divergence = self._compose(counts)
         if not np.isfinite(divergence).any():
             return 1.0
-        if math.isinf(epsilon):
-            return 0.0
-        return min(1.0, _renyi.delta_of(divergence, epsilon) + overflow)
+        return 0.0 if math.isinf(epsilon) else _renyi.delta_of(divergence, epsilon)
 
-    def _compose(self, counts: Counts) -> tuple[NDArray[np.float64], float]:
-        """The divergences of the whole cost, and the chance that truncation plays a part in it."""
-        divergence, overflow = np.zeros(_renyi.ORDERS.size), 0.0
+    def _compose(self, counts: Counts) -> NDArray[np.float64]:
+        """The divergences of the whole cost."""
+        divergence = np.zeros(_renyi.ORDERS.size)
         for release, count in counts:
             rule = _rules.look_up(_rules.RDP, release, self.adjacency, self.name)
             if release.noise_multiplier == 0:
-                return np.full(_renyi.ORDERS.size, np.inf), 0.0
+                return np.full(_renyi.ORDERS.size, np.inf)
             divergence = divergence + count * rule(release)
-            overflow += count * _full_without(release)
-        return divergence, overflow
+        return divergence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,14 +367,15 @@ def _needs_a_grid(counts: Counts) -> bool:
 
 
 def _is_covered(counts: Counts, adjacency: Adjacency) -> bool:
-    return all((release.sampling, adjacency) in _rules.RDP for release, _ in counts)
+    """Whether Rényi accounting may sharpen a composed loss distribution.
 
-
-def _full_without(release: Release) -> float:
-    """The chance that a batch is full without a given record, so that the record displaces one."""
-    if release.sampling is not Sampling.TRUNCATED:
-        return 0.0
-    return float(binom.sf(release.size - 1, release.num_records - 1, release.rate))
+    It could also where a batch was cut far below what it was made for. But then the figure would no
+    longer be the one that others compute from the same cost with dp_accounting.
+    """
+    return all(
+        (release.sampling, adjacency) in _rules.RDP and release.sampling is not Sampling.TRUNCATED
+        for release, _ in counts
+    )
 
 
 def _mu(
