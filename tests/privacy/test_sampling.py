@@ -147,9 +147,7 @@ def test_truncation_drops_uniformly_and_is_in_the_cost():
     ("num_records", "batch_size"),
     [(60_000, 256), (1000, 30), (32_561, 1024.5), (2**31 - 1, 2000), (10_000, 1e-6), (50, 20)],
 )
-def test_the_default_capacity_is_the_least_that_is_full_once_in_a_million(
-    num_records, batch_size
-):
+def test_the_default_capacity_is_the_least_that_is_full_once_in_a_million(num_records, batch_size):
     sampling = PoissonBatch(num_records=num_records, batch_size=batch_size)
 
     def full(capacity):
