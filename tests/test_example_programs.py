@@ -5,6 +5,7 @@ import math
 import warnings
 from pathlib import Path
 
+import jax
 import pytest
 
 from tacit.errors import PrivacyWarning
@@ -20,6 +21,14 @@ PROGRAMS = {
     "vae": 64,
 }
 """The programs, and on how many records they run here."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly():
+    """Two steps are over before good code is compiled."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(autouse=True)

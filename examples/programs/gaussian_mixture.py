@@ -16,7 +16,7 @@ from numpyro.distributions import (
 )
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
-from numpyro.infer.initialization import init_to_sample
+from numpyro.infer.initialization import init_to_uniform
 
 import numpyro
 from examples.programs.command import Outcome, main
@@ -46,8 +46,8 @@ def model(xs: Array, num_obs_total: int | None = None) -> None:
 
 
 def make_guide() -> AutoNormal:
-    """Returns independent normals that begin at a draw of the prior, so that components differ."""
-    return AutoNormal(model, init_loc_fn=init_to_sample, init_scale=0.1)
+    """Returns independent normals that begin at random, so that components differ."""
+    return AutoNormal(model, init_loc_fn=init_to_uniform, init_scale=0.1)
 
 
 def clusters(

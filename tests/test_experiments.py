@@ -1,0 +1,78 @@
+"""Experiments keep what they measured, and the results page shows it."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from examples.programs.command import Outcome
+from experiments import cells, d3p_hierarchical, d3p_mixture, d3p_vae, render
+
+EXPERIMENTS = [d3p_hierarchical.EXPERIMENT, d3p_mixture.EXPERIMENT, d3p_vae.EXPERIMENT]
+STATEMENT = SimpleNamespace(
+    epsilon_text="1.000", delta=1e-5, adjacency="zero-out", accountant="PLD", releases=2
+)
+
+
+def test_the_results_page_is_made_from_the_files_of_results():
+    page = render.PAGE.read_text(encoding="utf-8")
+    assert render.replaced(page, render.d3p_section()) == page
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
+def test_what_was_measured_is_what_the_script_says(experiment):
+    rows = cells.read_rows(experiment.name)
+    kept = [(json.dumps(row["settings"]), row["seed"]) for row in rows]
+    assert len(set(kept)) == len(kept)
+    for row in rows:
+        assert row["settings"] in experiment.cells
+        assert row["releases"] == row["settings"]["num_steps"]
+        epsilon = row["settings"].get("epsilon", "infinity")
+        assert float(row["epsilon"].split()[0]) <= float(epsilon)
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch):
+    """An experiment of two cells that counts its runs."""
+    monkeypatch.setattr(cells, "RESULTS", tmp_path)
+    runs = []
+
+    def measure(settings, seed):
+        runs.append((settings["size"], seed))
+        return Outcome({"AUC": settings["size"] + seed / 10}, STATEMENT)
+
+    made = cells.Experiment(
+        name="trial",
+        cells=({"size": 1}, {"size": 2}),
+        num_seeds=2,
+        measure=measure,
+        quick={"size": 0},
+    )
+    return SimpleNamespace(made=made, runs=runs, path=tmp_path / "trial.json")
+
+
+def run(monkeypatch, experiment, *arguments):
+    monkeypatch.setattr("sys.argv", ["trial", *arguments])
+    cells.main(experiment.made)
+
+
+def test_a_measured_cell_is_kept_and_not_measured_again(experiment, monkeypatch):
+    run(monkeypatch, experiment, "--seeds", "1", "--cells", "1")
+    run(monkeypatch, experiment)
+    assert experiment.runs == [(1, 0), (2, 0), (1, 1), (2, 1)]
+    rows = cells.read_rows("trial")
+    assert [row["scores"]["AUC"] for row in rows] == [1.0, 2.0, 1.1, 2.1]
+    assert rows[0]["epsilon"] == "1.000"
+    assert {"tacit", "jax", "numpyro"} <= set(rows[0]["versions"])
+
+
+def test_a_quick_trial_keeps_nothing(experiment, monkeypatch):
+    run(monkeypatch, experiment, "--quick")
+    assert experiment.runs == [(0, 0)]
+    assert not experiment.path.exists()
+
+
+def test_a_half_filled_table_says_so(monkeypatch):
+    monkeypatch.setattr(render, "read_rows", lambda name: [])
+    section = render.d3p_section()
+    assert "0 of 240 runs are made" in section
+    assert "not run" in section
