@@ -43,10 +43,10 @@ class Prepared:
     program: SplitProgram
     resolved: Resolved
 
-    def method_on(self, mask: Array) -> ProgramSVI:
-        """Returns the method for a table, or for one of the user's batches."""
+    def method_on(self, mask: Array | None) -> ProgramSVI:
+        """Returns the method for one of the user's batches, or for a table, which has no mask."""
         method = self.resolved.method
-        if self.resolved.is_table:
+        if mask is None:
             return method
         given = GivenBatch(stated=method.release.sampling, mask=mask)
         return replace(method, release=replace(method.release, sampling=given))
@@ -76,7 +76,13 @@ class Prepared:
         )
 
     def step(
-        self, key: Key, state: DPSVIState, records: Record, mask: Array, *, skip_non_finite: bool
+        self,
+        key: Key,
+        state: DPSVIState,
+        records: Record,
+        mask: Array | None,
+        *,
+        skip_non_finite: bool,
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step; a pure function."""
         method = replace(self.method_on(mask), skip_non_finite=skip_non_finite)
@@ -88,7 +94,7 @@ class Prepared:
         """The same, compiled once for all calls."""
         return jax.jit(self.step, static_argnames="skip_non_finite")
 
-    def loss(self, key: Key, state: DPSVIState, records: Record, mask: Array) -> Scalar:
+    def loss(self, key: Key, state: DPSVIState, records: Record, mask: Array | None) -> Scalar:
         """Returns one release's estimate of the loss; without privacy, the loss itself."""
         method = self.method_on(mask)
         release = method.release
@@ -115,7 +121,7 @@ class Prepared:
         return jax.jit(self.loss)
 
     def step_within_budget(
-        self, state: DPSVIState, records: Record, mask: Array, *, skip_non_finite: bool
+        self, state: DPSVIState, records: Record, mask: Array | None, *, skip_non_finite: bool
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step, or none where the budget is spent, without raising anything."""
         key = jax.random.fold_in(state.private_key, state.step)
@@ -160,7 +166,8 @@ class Prepared:
 
     def require_no_table(self, state: DPSVIState, records: Record) -> None:
         """Raises where program or optimiser close over the records of a call."""
-        mask = jnp.ones(_tree.num_records(records), bool)
+        is_table = self.resolved.is_table
+        mask = None if is_table else jnp.ones(_tree.num_records(records), bool)
         step = self.method_on(mask).build(self.program).step
         shape = jax.eval_shape(lambda: state.public)
         require_no_table(step, seeded_key(0), shape, records, records=records)

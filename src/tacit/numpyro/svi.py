@@ -209,6 +209,7 @@ class DPSVI:
           The next state, and the loss: NaN unless a private one was asked for.
         """
         _require_reverse_mode(forward_mode_differentiation)
+        self._warn_unless(self._require_prepared().resolved.method.has_losses)
         return self._update(svi_state, args, kwargs, mask, skip_non_finite=False)
 
     def stable_update(
@@ -221,6 +222,7 @@ class DPSVI:
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step, or stays where the released gradient is not finite; paid all the same."""
         _require_reverse_mode(forward_mode_differentiation)
+        self._warn_unless(self._require_prepared().resolved.method.has_losses)
         return self._update(svi_state, args, kwargs, mask, skip_non_finite=True)
 
     def evaluate(
@@ -235,7 +237,7 @@ class DPSVI:
         key = fresh_key()
         if prepared.resolved.method.release.is_private:
             if self._loss_release is None or self._loss_release.num_evaluations == 0:
-                self._warn_of_no_loss()
+                self._warn_unless(False)
                 return jnp.full((), jnp.nan)
             self._count_evaluation(svi_state, records)
             if self._seed is not None:
@@ -289,7 +291,7 @@ class DPSVI:
         prepared.require_own(state)
         prepared.require_steps(int(state.step), num_steps)
         records = prepared.records_of(self._arguments(args, kwargs))
-        self._warn_if_no_loss()
+        self._warn_unless(prepared.resolved.method.has_losses)
         with ProgressBar("DPSVI") if progress_bar else contextlib.nullcontext() as progress:
             state, losses = run_steps(
                 prepared,
@@ -404,7 +406,6 @@ class DPSVI:
     ) -> tuple[DPSVIState, Scalar]:
         prepared = self._require_prepared()
         records, mask = self._batch(args, kwargs, mask)
-        self._warn_if_no_loss()
         if is_traced((state, records, mask)):
             if self._ledger is not None:
                 raise InvalidArgumentError(
@@ -433,8 +434,8 @@ class DPSVI:
 
     def _batch(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], mask: Array | None
-    ) -> tuple[Record, Array]:
-        """The records of a call, and which of them are no padding."""
+    ) -> tuple[Record, Array | None]:
+        """The records of a call, and for a batch which of them are no padding."""
         prepared = self._require_prepared()
         if mask is not None and prepared.resolved.is_table:
             if not takes(self.model, "mask"):
@@ -444,6 +445,8 @@ class DPSVI:
                 )
             kwargs, mask = kwargs | {"mask": mask}, None
         records = prepared.records_of(self._arguments(args, kwargs))
+        if prepared.resolved.is_table:
+            return records, None
         num_rows = _tree.num_records(records)
         if mask is None:
             return records, jnp.ones(num_rows, bool)
@@ -477,19 +480,16 @@ class DPSVI:
             raise InvalidArgumentError("init or run must be called first.")
         return self._prepared
 
-    def _warn_if_no_loss(self) -> None:
-        if not self._require_prepared().resolved.method.has_losses:
-            self._warn_of_no_loss()
-
-    def _warn_of_no_loss(self) -> None:
-        if self._has_warned:
+    def _warn_unless(self, has_loss: bool) -> None:
+        """Warns the caller of a public method, once, that there is no loss."""
+        if has_loss or self._has_warned:
             return
         self._has_warned = True
         warnings.warn(
             "the loss is NaN: a loss of private records is a release of its own. Ask for one, and"
             " pay for it, by DPSVI(..., loss_release=PrivateLoss(clip=...)).",
             PrivacyWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
 
