@@ -1,18 +1,16 @@
 """The results page: what was measured, beside what was published."""
 
 import argparse
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from experiments import d3p_hierarchical, d3p_mixture, d3p_vae
-from experiments.cells import Experiment, Row, read_rows
+from experiments import adult_twin, d3p_hierarchical, d3p_mixture, d3p_vae
+from experiments.cells import read_rows
+from experiments.markdown import at, epsilon_text, progress, summary, table
 
-__all__ = ["PAGE", "d3p_section", "replaced"]
+__all__ = ["PAGE", "SECTIONS", "rendered"]
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
-_BEGIN, _END = "<!-- d3p: begin -->", "<!-- d3p: end -->"
 
 _PUBLISHED_LOSS = {  # d3p, table 2: mean over 20 runs
     ("mnist", 1.5): "174.06 ± 0.59",
@@ -22,15 +20,44 @@ _PUBLISHED_LOSS = {  # d3p, table 2: mean over 20 runs
 }
 
 
-def replaced(page: str, section: str) -> str:
-    """Returns the page with its part about d3p renewed."""
-    before, after = page.split(_BEGIN, maxsplit=1)[0], page.split(_END)[1]
-    return f"{before}{_BEGIN}\n{section}\n{_END}{after}"
+def rendered(page: str) -> str:
+    """Returns the page with what stands between the marks of each section renewed."""
+    for name, section in SECTIONS.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, rest = page.split(begin)
+        page = f"{before}{begin}\n{section()}\n{end}{rest.split(end)[1]}"
+    return page
 
 
-def d3p_section() -> str:
-    """Returns the part about d3p, from the files of results."""
+def _d3p() -> str:
     return "\n\n".join([_hierarchical(), _mixture(), _vae()])
+
+
+def _twin() -> str:
+    experiment = adult_twin.EXPERIMENT
+    rows = read_rows(experiment.name)
+    scores = ("AUC", "accuracy", "distance of marginals")
+    lines = [
+        [
+            epsilon_text(epsilon),
+            *(
+                summary(experiment, at(rows, {"epsilon": epsilon}), score, digits=3)
+                for score in scores
+            ),
+        ]
+        for epsilon in sorted(adult_twin.EPSILONS)
+    ]
+    if rows:  # the same in all of them
+        real = rows[0]["scores"]
+        cells = [f"{real[f'{score} of real rows']:.3f}" for score in ("AUC", "accuracy")]
+        lines.append(["real rows", *cells, ""])
+    return f"""Logistic regression trained on a synthetic table as long as the real one, tested on
+the 16281 real test rows; mean over three tables from three posterior draws, ± standard deviation
+over runs. The last column is the mean distance of a column's marginal to the test rows, from 0 to
+1. delta is 3.1e-6.
+{progress(experiment, rows)}
+
+{table(["trained on", *scores], lines)}"""
 
 
 def _hierarchical() -> str:
@@ -41,7 +68,7 @@ def _hierarchical() -> str:
     def line(title: str, **chosen: int) -> list[str]:
         wanted = {"num_records": 500, "num_steps": 100_000} | chosen
         cells = [
-            _summary(experiment, _at(rows, epsilon=epsilon, **wanted), "AUC", digits=3)
+            summary(experiment, at(rows, {"epsilon": epsilon} | wanted), "AUC", digits=3)
             for epsilon in d3p_hierarchical.EPSILONS
         ]
         return [title, *cells, f"{baselines[wanted['num_records']]:.3f}"]
@@ -53,13 +80,14 @@ def _hierarchical() -> str:
     for n in d3p_hierarchical.NUM_STEPS:
         if n != 100_000:
             lines.append(line(f"figure 6: {n} steps", num_steps=n))
-    header = ["", *map(_epsilon, d3p_hierarchical.EPSILONS), "plain logistic regression"]
+    header = ["", *map(epsilon_text, d3p_hierarchical.EPSILONS), "plain logistic regression"]
     return f"""### Hierarchical logistic regression (figures 4, 5 and 6)
 
 AUC on as many test records as training records, mean ± standard deviation over runs. delta is one
-over the number of records, as there. {_progress(experiment, rows)}
+over the number of records, as there.
+{progress(experiment, rows)}
 
-{_table(header, lines)}
+{table(header, lines)}
 
 Plain logistic regression is scikit-learn's, neither hierarchical nor private. The paper shows boxes
 and no numbers. It reads from them that at epsilon 4 and 8 the AUC is close to the one without
@@ -71,16 +99,16 @@ def _mixture() -> str:
     experiment = d3p_mixture.EXPERIMENT
     rows = read_rows(experiment.name)
     cells = [
-        _summary(experiment, _at(rows, epsilon=epsilon), "log likelihood", digits=2)
+        summary(experiment, at(rows, {"epsilon": epsilon}), "log likelihood", digits=2)
         for epsilon in d3p_mixture.EPSILONS
     ]
     return f"""### Gaussian mixture (figure 7)
 
 Mean log predictive density of 100 test points, mean ± standard deviation over runs. delta is 1e-3,
 as there. The mixture that drew the points has {d3p_mixture.best_possible():.2f}.
-{_progress(experiment, rows)}
+{progress(experiment, rows)}
 
-{_table(["", *map(_epsilon, d3p_mixture.EPSILONS)], [["ours", *cells]])}
+{table(["", *map(epsilon_text, d3p_mixture.EPSILONS)], [["ours", *cells]])}
 
 The paper's figure gives no numbers, and its epsilons are bounds of an older accountant."""
 
@@ -90,13 +118,13 @@ def _vae() -> str:
     rows = read_rows(experiment.name)
     lines = []
     for settings in experiment.cells:
-        found = _at(rows, **settings)
+        found = at(rows, settings)
         noise = settings["noise_multiplier"]
         lines.append(
             [
                 {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}[settings["data"]],
                 "private" if noise else "not private",
-                _summary(experiment, found, "loss", digits=2),
+                summary(experiment, found, "loss", digits=2),
                 found[0]["epsilon"] if found and noise else "",
                 _PUBLISHED_LOSS[settings["data"], noise],
                 "0.5 stated, 1.99 as run" if noise else "",
@@ -105,52 +133,20 @@ def _vae() -> str:
     return f"""### Variational auto-encoder (table 2)
 
 Negative ELBO per test image after 20 epochs, mean ± standard deviation over runs; lower is better.
-delta is 1/60000. {_progress(experiment, rows)}
+delta is 1/60000.
+{progress(experiment, rows)}
 
-{_table(["images", "", "ours", "epsilon", "d3p", "epsilon"], lines)}
+{table(["images", "", "ours", "epsilon", "d3p", "epsilon"], lines)}
 
 Batches here are drawn by Poisson sampling, which the accounting supposes. d3p draws batches of
 fixed size and accounts for Poisson ones; what it runs costs 1.99 when a record is added or
 removed."""
 
 
-def _at(rows: Iterable[Row], **chosen: Any) -> list[Row]:
-    return [row for row in rows if chosen.items() <= row["settings"].items()]
-
-
-def _summary(experiment: Experiment, rows: Sequence[Row], score: str, *, digits: int) -> str:
-    """Returns mean and spread, with the number of runs where some are missing."""
-    if not rows:
-        return "not run"
-    values = [row["scores"][score] for row in rows]
-    text = f"{statistics.mean(values):.{digits}f}"
-    if len(values) > 1:
-        text += f" ± {statistics.stdev(values):.{digits}f}"
-    return text if len(values) >= experiment.num_seeds else f"{text} ({len(values)})"
-
-
-def _progress(experiment: Experiment, rows: Sequence[Row]) -> str:
-    planned = len(experiment.cells) * experiment.num_seeds
-    seconds = statistics.median(row["seconds"] for row in rows) if rows else 0
-    text = f"Made by `python -m experiments.{experiment.name}`, {seconds:.0f} seconds a run"
-    if len(rows) >= planned:
-        return f"{text}."
-    return (
-        f"{text}; {len(rows)} of {planned} runs are made, and in brackets is how many of "
-        f"{experiment.num_seeds} stand behind a number."
-    )
-
-
-def _epsilon(epsilon: float | str) -> str:
-    return "not private" if epsilon == "infinity" else f"epsilon {epsilon:g}"
-
-
-def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return "\n".join(
-        f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines)
-    )
+SECTIONS: dict[str, Callable[[], str]] = {"d3p": _d3p, "twin": _twin}
+"""What the page is made of, by the names of its marks."""
 
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()
-    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), d3p_section()), encoding="utf-8")
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

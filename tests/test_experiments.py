@@ -5,9 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 from examples.programs.command import Outcome
-from experiments import cells, d3p_hierarchical, d3p_mixture, d3p_vae, render
+from experiments import adult_twin, cells, d3p_hierarchical, d3p_mixture, d3p_vae, render
 
-EXPERIMENTS = [d3p_hierarchical.EXPERIMENT, d3p_mixture.EXPERIMENT, d3p_vae.EXPERIMENT]
+EXPERIMENTS = [
+    adult_twin.EXPERIMENT,
+    d3p_hierarchical.EXPERIMENT,
+    d3p_mixture.EXPERIMENT,
+    d3p_vae.EXPERIMENT,
+]
 STATEMENT = SimpleNamespace(
     epsilon_text="1.000", delta=1e-5, adjacency="zero-out", accountant="PLD", releases=2
 )
@@ -15,7 +20,7 @@ STATEMENT = SimpleNamespace(
 
 def test_the_results_page_is_made_from_the_files_of_results():
     page = render.PAGE.read_text(encoding="utf-8")
-    assert render.replaced(page, render.d3p_section()) == page
+    assert render.rendered(page) == page
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
@@ -73,6 +78,6 @@ def test_a_quick_trial_keeps_nothing(experiment, monkeypatch):
 
 def test_a_half_filled_table_says_so(monkeypatch):
     monkeypatch.setattr(render, "read_rows", lambda name: [])
-    section = render.d3p_section()
+    section = render.SECTIONS["d3p"]()
     assert "0 of 240 runs are made" in section
     assert "not run" in section
