@@ -77,7 +77,10 @@ def test_a_quick_trial_keeps_nothing(experiment, monkeypatch):
 
 
 def test_a_half_filled_table_says_so(monkeypatch):
-    monkeypatch.setattr(render, "read_rows", lambda name: [])
+    settings = d3p_hierarchical.EXPERIMENT.cells[0]
+    row = {"settings": settings, "seed": 0, "scores": {"AUC": 0.875}, "seconds": 9.0}
+    monkeypatch.setattr(render, "read_rows", lambda name: [row] * (name == "d3p_hierarchical"))
     section = render.SECTIONS["d3p"]()
-    assert "0 of 240 runs are made" in section
-    assert "not run" in section
+    assert "1 of 240 runs are made" in section
+    assert "| 0.875 (1) | not run | not run | not run |" in section
+    assert "Not run yet: `python -m experiments.d3p_vae`." in section
