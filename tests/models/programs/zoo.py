@@ -123,17 +123,15 @@ def mixture(xs, num_components=3):
 
 
 def supports(x, y):
-    """Bounded, ordered, positive definite; and a support that depends on another latent."""
+    """Bounded, ordered, and a support that depends on another latent."""
     top = numpyro.sample("top", dist.Exponential(1))
     low = numpyro.sample("low", dist.Uniform(0, 1 + top))
     share = numpyro.sample("share", dist.Beta(2, 2))
     cuts = numpyro.sample("cuts", dist.TransformedDistribution(
         dist.Normal(0, 1).expand([2]).to_event(1), dist.transforms.OrderedTransform()))  # fmt: skip
-    factor = numpyro.sample("factor", dist.LKJCholesky(2))
     with numpyro.plate("records", y.shape[0]):
         mean = share * cuts[0] + low + cuts[1] * x[:, 0]
         numpyro.sample("y", dist.Normal(mean, 1), obs=y)
-        numpyro.sample("x", dist.MultivariateNormal(jnp.zeros(2), scale_tril=factor), obs=x)
 
 
 @numpyro.handlers.reparam(config={"weights": LocScaleReparam(0)})

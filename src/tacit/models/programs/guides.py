@@ -16,7 +16,7 @@ from tacit.models.programs.rows import RecordRows, in_plate
 __all__ = [
     "adopt_set_up",
     "anywhere",
-    "as_autoguide",
+    "autoguides_of",
     "fresh_guide",
     "no_guide",
     "require_private_guide",
@@ -32,8 +32,7 @@ _READS_ALL_RECORDS = (
 
 def require_private_guide(guide: Any) -> None:
     """Raises for autoguides whose own working reads every record past the clip."""
-    parts = list(guide) if isinstance(guide, autoguide.AutoGuideList) else [guide]
-    for part in parts:
+    for part in autoguides_of(guide):
         if isinstance(part, _READS_ALL_RECORDS):
             raise InvalidArgumentError(
                 f"guide must not be {type(part).__name__}: its own working (a Hessian, or steps"
@@ -42,9 +41,11 @@ def require_private_guide(guide: Any) -> None:
             )
 
 
-def as_autoguide(guide: Any) -> Any | None:
-    """Returns the guide if NumPyro made it."""
-    return guide if isinstance(guide, autoguide.AutoGuide) else None
+def autoguides_of(guide: Any) -> list[Any]:
+    """Returns the parts of a guide that NumPyro made, each with a model of its own."""
+    if isinstance(guide, autoguide.AutoGuideList):
+        return [part for each in guide for part in autoguides_of(each)]
+    return [guide] if isinstance(guide, autoguide.AutoGuide) else []
 
 
 def fresh_guide(guide: Any, plate: str) -> Any:
@@ -53,7 +54,7 @@ def fresh_guide(guide: Any, plate: str) -> Any:
     An autoguide keeps what it was first called with, and looks at the model's density there. The
     copy's model has one row in its record plate and does not look at observations inside it.
     """
-    if as_autoguide(guide) is None:
+    if not isinstance(guide, autoguide.AutoGuide):
         return guide
     fresh = copy.copy(guide)
     for name, value in vars(guide).items():
@@ -70,7 +71,7 @@ def fresh_guide(guide: Any, plate: str) -> Any:
 
 def adopt_set_up(guide: Any, fresh: Any) -> None:
     """Sets an autoguide up as its copy was, in place of whatever it kept before."""
-    if as_autoguide(guide) is None:
+    if not isinstance(guide, autoguide.AutoGuide):
         return
     own = {"model", "_guides"}
     vars(guide).update({name: value for name, value in vars(fresh).items() if name not in own})

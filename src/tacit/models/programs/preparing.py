@@ -13,7 +13,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.models.programs.arguments import Arguments
 from tacit.models.programs.blanks import blank_records, row_shapes
 from tacit.models.programs.facts import SiteFacts, Traced, look_at
-from tacit.models.programs.guides import adopt_set_up, anywhere, fresh_guide
+from tacit.models.programs.guides import adopt_set_up, anywhere, autoguides_of, fresh_guide
 from tacit.models.programs.plates import find_plate
 from tacit.models.programs.running import Program
 from tacit.typing import Array
@@ -34,16 +34,11 @@ def prepare_program(
     plate is the records' and which keys they draw. An autoguide is set up on a blank record.
     """
     shapes = row_shapes(arguments.records, arguments.num_records)
-
-    def on_all(records: Sequence[Array]) -> Traced:
-        args, kwargs = arguments.build(records)
-        seeded = seed(anywhere(model), jax.random.key(0))
-        densities, sites = compute_log_probs(seeded, args, kwargs, {})
-        return sites, densities
-
-    facts = look_at(on_all, shapes)
+    facts = _facts_on_all(model, arguments, shapes)
     _require_supported(facts, "model")
     name = find_plate(facts, arguments.num_records, plate=plate)
+    for part in autoguides_of(guide):
+        _require_no_latent_of_records(_facts_on_all(part.model, arguments, shapes), name)
     program = Program(
         model=model,
         guide=fresh_guide(guide, name),
@@ -64,6 +59,33 @@ def prepare_program(
     _require_supported(of_guide, "guide")
     takes_key = name in of_guide and of_guide[name].takes_key
     return replace(program, guide_takes_key=takes_key)
+
+
+def _facts_on_all(
+    model: Callable[..., Any], arguments: Arguments, shapes: Sequence[jax.ShapeDtypeStruct]
+) -> dict[str, SiteFacts]:
+    """What the model is when NumPyro runs it on all records, with latents anywhere."""
+
+    def run(records: Sequence[Array]) -> Traced:
+        args, kwargs = arguments.build(records)
+        seeded = seed(anywhere(model), jax.random.key(0))
+        densities, sites = compute_log_probs(seeded, args, kwargs, {})
+        return sites, densities
+
+    return look_at(run, shapes)
+
+
+def _require_no_latent_of_records(facts: Mapping[str, SiteFacts], plate: str) -> None:
+    """Raises where an autoguide's model has latents in the record plate."""
+    for name, site in facts.items():
+        if site.kind == "sample" and not site.is_observed and plate in site.plates:
+            raise InvalidArgumentError(
+                f"the latent {name!r} belongs to a record (it is in the record plate {plate!r}),"
+                " and an autoguide would hold a parameter for each record, which no noise could"
+                " hide. Write a guide that computes its distribution from the record (an"
+                " amortised guide), block it from the autoguide so that it is drawn from its"
+                " prior, or sum it out in the model."
+            )
 
 
 def _set_up(program: Program, blank: Sequence[Array]) -> None:

@@ -68,18 +68,20 @@ def _role(
         if is_inside:
             return what, _INSIDE, f"it belongs to a record of the plate {plate!r}"
         return what, _OUTSIDE, "no record is in it"
-    if guide is not None and name not in guide:
-        drawn = "; the guide leaves it out, so it is drawn from its prior"
-    else:
-        drawn = ""
+    is_left_out = guide is not None and name not in guide
+    drawn = "; the guide leaves it out, so it is drawn from its prior" if is_left_out else ""
     if is_inside:
-        drawn = drawn or "; its guide is a function of the record" if guide is not None else drawn
+        if guide is not None and not is_left_out:
+            drawn = "; its guide is a function of the record"
         return "local latent", _INSIDE, f"each record of the plate {plate!r} has its own{drawn}"
-    others = [f"{other!r}" for other in site.plates]
-    if others:
-        return (
-            "group latent",
-            _OUTSIDE,
-            f"one for each place of the plate {', '.join(others)}, of a public size{drawn}",
-        )
-    return "shared latent", _OUTSIDE, f"all records share it{drawn}"
+    role, reason = _shared_role(site)
+    return role, _OUTSIDE, f"{reason}{drawn}"
+
+
+def _shared_role(site: SiteFacts) -> tuple[str, str]:
+    if site.is_auxiliary:
+        return "part of the guide", "the guide makes shared latents of it"
+    if site.plates:
+        plates = ", ".join(f"{plate!r}" for plate in site.plates)
+        return "group latent", f"one for each place of the plate {plates}, of a public size"
+    return "shared latent", "all records share it"

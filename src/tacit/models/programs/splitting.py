@@ -27,6 +27,10 @@ class SplitProgram:
 
         ELBO = shared_term + sum over records of record_term
 
+    Draws and densities are those of NumPyro's ``Trace_ELBO``. A latent that the guide leaves out is
+    drawn from its prior and its log prior is counted, as there; so where that prior's own scale is
+    learnt, the objective favours small scales, and the latent had better be in the guide.
+
     Attributes:
       program: what was split.
       sites: what each site is and how it is treated.

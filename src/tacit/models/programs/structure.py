@@ -8,7 +8,6 @@ import jax
 from tacit.errors import InvalidArgumentError
 from tacit.models.programs.blanks import row_shapes
 from tacit.models.programs.facts import SiteFacts, look_at
-from tacit.models.programs.guides import as_autoguide
 from tacit.models.programs.initial import initial_sites
 from tacit.models.programs.rows import one_for_each_record
 from tacit.models.programs.running import Program
@@ -106,14 +105,6 @@ def _require_match(program: Program, guide: Facts, model: Facts) -> None:
         if site.kind != "sample" or name not in model or model[name].is_observed:
             continue
         is_local = program.plate in model[name].plates
-        if is_local and as_autoguide(program.guide) is not None:
-            raise InvalidArgumentError(
-                f"the latent {name!r} belongs to a record (it is in the record plate"
-                f" {program.plate!r}), and an autoguide would hold a parameter for each record,"
-                " which no noise could hide. Write a guide that computes its distribution from the"
-                " record (an amortised guide), block it from the autoguide so that it is drawn"
-                " from its prior, or sum it out in the model."
-            )
         if is_local != (program.plate in site.plates):
             inside, outside = ("model", "guide") if is_local else ("guide", "model")
             raise InvalidArgumentError(
