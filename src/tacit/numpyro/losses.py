@@ -1,17 +1,20 @@
 """The loss of a private run: a release of its own, or not a number."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax.numpy as jnp
 from dp_accounting import DpEvent
 from jax import lax
+from numpyro.infer import Trace_ELBO
 
 from tacit import _check
+from tacit.errors import InvalidArgumentError
 from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.typing import Key, Query, Scalar, Tree
 
-__all__ = ["PrivateLoss", "released_loss"]
+__all__ = ["PrivateLoss", "num_particles_of", "released_loss"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,3 +77,19 @@ def released_loss(key: Key, release: GaussianSum, query: Query, rest: Scalar, da
       data: the records.
     """
     return lax.convert_element_type(release(key, query, data) + rest, jnp.float32)
+
+
+def num_particles_of(loss: Any) -> int:
+    """Returns how many particles an objective averages; raises unless it can be split."""
+    # Subclasses of Trace_ELBO compute something else.
+    if type(loss) is not Trace_ELBO:
+        raise InvalidArgumentError(
+            "loss must be numpyro.infer.Trace_ELBO, which is a sum over records and a part"
+            f" without them; got {type(loss).__name__}. Use Trace_ELBO(num_particles=...)."
+        )
+    if loss.multi_sample_guide or not loss.sum_sites:
+        raise InvalidArgumentError(
+            "loss must be a plain Trace_ELBO; got one with multi_sample_guide or without sum_sites."
+            " Use Trace_ELBO(num_particles=...)."
+        )
+    return int(loss.num_particles)

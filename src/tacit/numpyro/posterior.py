@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,9 @@ import jax.numpy as jnp
 from numpyro.infer import Predictive
 
 from tacit import _artefact
-from tacit.errors import PrivacyWarning, TacitError
+from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
+from tacit.models.programs import signature_of, split_arguments, split_program
+from tacit.models.programs.guides import autoguides_of
 from tacit.typing import Array, Params
 
 __all__ = ["ProgramPosterior", "load_program_posterior"]
@@ -96,6 +98,9 @@ def load_program_posterior(
     directory: str | os.PathLike[str],
     model: Callable[..., Any],
     guide: Callable[..., Any],
+    *args: Any,
+    public: Collection[str] = (),
+    **kwargs: Any,
 ) -> ProgramPosterior:
     """Returns a saved posterior; no training data is needed.
 
@@ -103,7 +108,22 @@ def load_program_posterior(
       directory: where `ProgramPosterior.save` wrote it.
       model: the model of the run; functions are not saved.
       guide: its guide; a new autoguide of the same kind serves.
+      *args: for a new autoguide, a call of the model as in training, with zeros for the records:
+        it learns from it which sites are latent. Only shapes are used; two rows are enough.
+      public: names of arguments that hold no record.
+      **kwargs: keyword arguments of that call.
     """
+    is_new = [part.prototype_trace is None for part in autoguides_of(guide)]
+    if args or kwargs:
+        arguments = split_arguments(args, kwargs, public=public, signature=signature_of(model))
+        split_program(model, guide, arguments)
+    elif any(is_new):
+        raise InvalidArgumentError(
+            f"guide is a {type(guide).__name__} that was never called, so it does not know which"
+            " sites are latent. Add the arguments of a call as in training, with zeros for the"
+            " records: load_program_posterior(directory, model, guide, jnp.zeros((2, 3)),"
+            " jnp.zeros(2))."
+        )
     arrays, document = _artefact.read(directory, "program")
     params: dict[str, Any] = {}
     for steps in document["tree"]:

@@ -1,7 +1,6 @@
 """Prepared: all that the first call fixes for good, and what later calls are held to."""
 
 import functools
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -10,11 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from numpyro.handlers import substitute
 
 from tacit import _tree
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.models.programs import Arguments, SplitProgram
+from tacit.models.programs import Arguments, SplitProgram, signature_of
 from tacit.numpyro.batches import GivenBatch
 from tacit.numpyro.losses import released_loss
 from tacit.numpyro.method import ProgramSVI, program_objective
@@ -57,12 +55,12 @@ class Prepared:
         """Returns the state before the first step; its secret key is new."""
         if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
             rng_key = jax.random.wrap_key_data(rng_key)
-        program = self.program
+        method = self.resolved.method
+        first = method.build(self.program).init(rng_key)
         if init_params is not None:
-            inner = program.program
-            model, guide = (substitute(fn, init_params) for fn in (inner.model, inner.guide))
-            program = replace(program, program=replace(inner, model=model, guide=guide))
-        first = self.resolved.method.build(program).init(rng_key)
+            params = method.optim.get_params(first.optim_state)
+            params = params | self._unconstrained(init_params)
+            first = first._replace(optim_state=method.optim.init(params))
         # What `fit` makes of a seed, so that single steps and a run are the same.
         root = fresh_key() if seed is None else seeded_key(seed)
         private_key = jax.random.split(jax.random.split(root)[1], 1)[0]
@@ -71,9 +69,19 @@ class Prepared:
             mutable_state=None,
             rng_key=first.rng_key,
             step=first.step,
-            fingerprint=fingerprint_of(self.resolved.method),
+            fingerprint=fingerprint_of(method),
             private_key=private_key,
         )
+
+    def _unconstrained(self, params: Params) -> Params:
+        transforms = self.program.transforms
+        unknown = sorted(set(params) - set(transforms))
+        if unknown:
+            raise InvalidArgumentError(
+                f"init_params must name parameters of the program; got {unknown}, where there are"
+                f" {sorted(transforms)}."
+            )
+        return {name: transforms[name].inv(value) for name, value in params.items()}
 
     def step(
         self,
@@ -193,7 +201,8 @@ class Prepared:
 
 def takes(function: Callable[..., Any], name: str) -> bool:
     """Whether a function has an argument of this name."""
-    return name in inspect.signature(function).parameters
+    signature = signature_of(function)
+    return signature is not None and name in signature.parameters
 
 
 def is_traced(tree: Tree) -> bool:

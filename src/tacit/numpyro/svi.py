@@ -1,7 +1,6 @@
 """Private stochastic variational inference with the interface of `numpyro.infer.SVI`."""
 
 import contextlib
-import inspect
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -15,10 +14,10 @@ from numpyro.infer.svi import SVIRunResult
 from tacit import _check, _tree
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.inference.progress import ProgressBar
-from tacit.models.programs import Arguments, split_arguments, split_program
+from tacit.models.programs import Arguments, signature_of, split_arguments, split_program
+from tacit.models.programs.guides import require_private_guide
 from tacit.numpyro.batches import UnstatedBatch
-from tacit.numpyro.guides import num_particles_of, require_private_guide
-from tacit.numpyro.losses import PrivateLoss
+from tacit.numpyro.losses import PrivateLoss, num_particles_of
 from tacit.numpyro.optimisers import as_numpyro_optimiser, reads_the_loss
 from tacit.numpyro.posterior import ProgramPosterior
 from tacit.numpyro.prepared import Prepared, is_traced, takes
@@ -429,7 +428,7 @@ class DPSVI:
             args,
             {**kwargs, **self.static_kwargs},
             public=self._public,
-            signature=inspect.signature(self.model),
+            signature=signature_of(self.model),
         )
 
     def _batch(
