@@ -144,6 +144,15 @@ def test_a_table_that_lost_the_target_is_useless_to_a_classifier():
     assert lost.synthetic.auc < kept.synthetic.auc - 0.1
 
 
+@pytest.fixture
+def _quick_compiles():
+    """Most of the time of a small fit is spent on compiling."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.usefixtures("_quick_compiles")
 def test_a_private_twin_keeps_what_a_classifier_needs():
     code = RowCode(schema=SCHEMA)
     real, test = people(4000, seed=4), people(1000, seed=5)

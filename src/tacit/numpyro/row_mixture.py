@@ -54,9 +54,9 @@ class RowMixture(Distribution):  # type: ignore[misc]  # NumPyro has no types
     Within a component a column's slot is categorical and a number's position is normal, truncated
     to the range. Both are exponential families, so the log density of a row is
 
-        log sum_k exp( weights_k + <statistics(row), parameters_k> )   up to normalisation,
+        log sum_k exp( log softmax(weights)_k + <statistics(row), parameters_k> ),
 
-    one matrix product that the clipping engine knows as a dense layer.
+    one matrix product for a whole batch.
 
     Args:
       code: how rows are coded.
