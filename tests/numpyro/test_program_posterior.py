@@ -118,11 +118,12 @@ def test_a_damaged_artefact_is_found_out(fitted, tmp_path):
 def test_nested_parameters_are_saved_as_they_are(fitted, tmp_path):
     from dataclasses import replace
 
-    _, _, posterior = fitted
-    nested = {
-        "net": {"layer": {"kernel": jnp.ones((2, 3))}, "bias": jnp.zeros(3)},
-        "b": jnp.ones(1),
-    }
+    _, state, posterior = fitted
+    dense = (jnp.ones((2, 3)), jnp.zeros(3))
+    nested = {"net": {"layer": {"kernel": jnp.ones((2, 3))}}, "stax": [dense, (), [dense]]}
     replace(posterior, params=nested).save(tmp_path)
     loaded = load_program_posterior(tmp_path, regression, posterior.guide)
+    assert jax.tree.structure(loaded.params) == jax.tree.structure(nested)
     jax.tree.map(np.testing.assert_array_equal, loaded.params, nested)
+    with pytest.raises(TacitError, match="got a DPSVIState at params"):
+        replace(posterior, params={"state": state}).save(tmp_path)

@@ -79,11 +79,11 @@ class ProgramPosterior:
 
         Warns with `PrivacyWarning` when the statement promises nothing, or the noise was seeded.
         """
-        arrays = _artefact.flatten(jax.tree.map(jnp.asarray, self.params), prefix="params")
         document = {
             "statement": dict(self.statement),
-            "tree": [_steps(path) for path, _ in jax.tree_util.tree_leaves_with_path(self.params)],
+            "layout": _layout(self.params, "params"),
         }
+        arrays = _artefact.flatten(self.params, prefix="params")
         _artefact.write(directory, "program", arrays, document)
         if self.statement.get("epsilon") == "infinity":
             _warn("this posterior is NOT PRIVATE: its epsilon is infinity. Publish nothing of it.")
@@ -125,31 +125,37 @@ def load_program_posterior(
             " jnp.zeros(2))."
         )
     arrays, document = _artefact.read(directory, "program")
-    params: dict[str, Any] = {}
-    for steps in document["tree"]:
-        place = params
-        for step in steps[:-1]:
-            place = place.setdefault(step, {})
-        name = "params" + "".join(f"[{step!r}]" for step in steps)
-        if name not in arrays:
-            raise TacitError(f"{directory} is damaged: it has no array {name!r}. Restore a copy.")
-        place[steps[-1]] = jnp.asarray(arrays[name])
     return ProgramPosterior(
-        model=model, guide=guide, params=params, statement=document["statement"]
+        model=model,
+        guide=guide,
+        params=_restored(document["layout"], arrays),
+        statement=document["statement"],
     )
 
 
-def _steps(path: tuple[Any, ...]) -> list[str]:
-    """The keys that lead to a leaf; parameters are dictionaries of dictionaries."""
-    steps = []
-    for step in path:
-        if not isinstance(step, jax.tree_util.DictKey) or not isinstance(step.key, str):
-            raise TacitError(
-                f"parameters must be arrays in dictionaries to be saved; got {path!r}. Return"
-                " dictionaries from the program's modules."
-            )
-        steps.append(step.key)
-    return steps
+def _layout(tree: Any, name: str) -> Any:
+    """Which arrays stand where in the containers that modules have their parameters in."""
+    if isinstance(tree, dict) and all(isinstance(key, str) for key in tree):
+        return {key: _layout(value, f"{name}[{key!r}]") for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        items = [_layout(value, f"{name}[{at}]") for at, value in enumerate(tree)]
+        return [type(tree).__name__, *items]
+    if tree is None or isinstance(tree, jax.Array):
+        return None if tree is None else name
+    raise TacitError(
+        "parameters must be arrays in dictionaries, lists and tuples to be saved; got a"
+        f" {type(tree).__name__} at {name}. Save its arrays yourself."
+    )
+
+
+def _restored(layout: Any, arrays: Mapping[str, Any]) -> Any:
+    if isinstance(layout, dict):
+        return {key: _restored(value, arrays) for key, value in layout.items()}
+    if isinstance(layout, list):
+        kind, *items = layout
+        values = [_restored(value, arrays) for value in items]
+        return tuple(values) if kind == "tuple" else values
+    return None if layout is None else jnp.asarray(arrays[layout])
 
 
 def _is_auxiliary(name: str) -> bool:
