@@ -40,7 +40,7 @@ def measure(settings: Settings, seed: int) -> Outcome:
         seed=seed,
     )
     key, prediction_key = jax.random.split(jax.random.key(seed))
-    result = svi.run(key, settings["num_steps"], *train, progress_bar=False)
+    result = svi.run(key, settings["num_steps"], *train, num_records, progress_bar=False)
     return Outcome({"AUC": auc(prediction_key, result.params, test)}, svi.statement(result.state))
 
 

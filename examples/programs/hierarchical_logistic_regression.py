@@ -30,24 +30,24 @@ class Groups(NamedTuple):
     gs: NDArray[np.float32]
 
 
-def model(xs: Array, ys: Array | None, ls: Array, gs: Array) -> None:
+def model(xs: Array, ys: Array | None, ls: Array, gs: Array, N: int) -> None:  # noqa: N803
     """Draws labels with weights for each group; M turns what is known of a group into weights."""
-    num_records, num_features = xs.shape
+    batch_size, num_features = xs.shape
     num_groups, num_known = gs.shape
-    m = numpyro.sample("M", Normal(0.0, 4.0).expand([num_features, num_known]).to_event(2))
-    with numpyro.plate("group", num_groups):
+    m = numpyro.sample("M", Normal(0.0, 4.0), sample_shape=(num_features, num_known))
+    with numpyro.plate("group", num_groups, num_groups):
         ws = numpyro.sample("ws", Normal(gs @ m.T, 1.0).to_event(1))
-    with numpyro.plate("batch", num_records):
-        logits = jnp.einsum("nd,nd->n", xs, ws[ls])
-        numpyro.sample("ys", Bernoulli(logits=logits), obs=ys)
+    with numpyro.plate("batch", N, batch_size):
+        thetas = jax.nn.sigmoid(jnp.einsum("nd,nd->n", xs, ws[ls]))
+        numpyro.sample("ys", Bernoulli(thetas), obs=ys)
 
 
-def guide(xs: Array, ys: Array | None, ls: Array, gs: Array) -> None:
+def guide(xs: Array, ys: Array | None, ls: Array, gs: Array, N: int) -> None:  # noqa: N803
     """Independent normals for M; nothing for the weights of groups."""
     shape = (xs.shape[1], gs.shape[1])
     loc = numpyro.param("M_loc", jnp.zeros(shape))
-    log_scale = numpyro.param("M_scale_log", jnp.zeros(shape))
-    numpyro.sample("M", Normal(loc, jnp.exp(log_scale)).to_event(2))
+    scale = jnp.exp(numpyro.param("M_scale_log", jnp.zeros(shape)))
+    numpyro.sample("M", Normal(loc, scale))
 
 
 def people(num_records: int, seed: int = 0) -> tuple[Groups, Groups]:
@@ -68,9 +68,10 @@ def people(num_records: int, seed: int = 0) -> tuple[Groups, Groups]:
 
 def auc(key: Key, params: Params, test: Groups, *, num_draws: int = 500) -> float:
     """Returns the area under the ROC curve of the mean prediction over posterior draws."""
-    draws = Predictive(guide, params=params, num_samples=num_draws)(key, *test)
-    predictive = Predictive(model, draws, return_sites=["ws"])
-    ws = predictive(jax.random.fold_in(key, 1), test.xs, None, test.ls, test.gs)["ws"]
+    predictive = Predictive(
+        model, guide=guide, params=params, num_samples=num_draws, return_sites=["ws"]
+    )
+    ws = predictive(key, test.xs, None, test.ls, test.gs, len(test.xs))["ws"]
     logits = jnp.einsum("nd,snd->sn", test.xs, ws[:, test.ls])
     return float(roc_auc_score(test.ys, jax.nn.sigmoid(logits).mean(axis=0)))
 
@@ -96,7 +97,7 @@ def run(
         seed=seed,
     )
     key, prediction_key = jax.random.split(jax.random.key(seed or 0))
-    result = svi.run(key, num_steps, *train, progress_bar=False)
+    result = svi.run(key, num_steps, *train, num_records, progress_bar=False)
     return Outcome({"AUC": auc(prediction_key, result.params, test)}, svi.statement(result.state))
 
 
