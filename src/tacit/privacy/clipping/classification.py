@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 from jax.extend import core
 
-from tacit.privacy.clipping.tracing import Program, Value, _Split, dtype_of, shape_of
+from tacit.privacy.clipping.equations import dtype_of, shape_of
+from tacit.privacy.clipping.sites import Split, Value
+from tacit.privacy.clipping.tracing import Program
 
 __all__ = ["Map", "Path", "classify"]
 
@@ -67,7 +69,7 @@ def classify(program: Program, leaf: int, value: Value) -> Path:
 
 
 def _paths(
-    split: _Split, paths: dict[core.Var, Path], *, levels: tuple[int, ...]
+    split: Split, paths: dict[core.Var, Path], *, levels: tuple[int, ...]
 ) -> dict[core.Var, Path]:
     for level in levels:
         for equation in split.equations[level]:

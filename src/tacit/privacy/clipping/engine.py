@@ -32,7 +32,8 @@ from tacit.privacy.clipping.rules import (
     part_of,
     prefers_joint,
 )
-from tacit.privacy.clipping.tracing import Program, Site, Value
+from tacit.privacy.clipping.sites import Site, Value
+from tacit.privacy.clipping.tracing import Program
 from tacit.typing import Array, Key, Params, Tree
 
 __all__ = ["Recipe", "clipped_sum_by_norms", "make_recipe", "norms_and_sum", "paths_of_norms"]

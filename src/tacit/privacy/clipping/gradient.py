@@ -5,7 +5,8 @@ import jax
 from tacit.privacy.clipping import reference
 from tacit.privacy.clipping.bounds import Clipping
 from tacit.privacy.clipping.engine import Recipe, clipped_sum_by_norms, make_recipe
-from tacit.privacy.clipping.tracing import UnsupportedError, trace
+from tacit.privacy.clipping.sites import UnsupportedError
+from tacit.privacy.clipping.tracing import trace
 from tacit.privacy.clipping.verification import is_verified
 from tacit.typing import Array, Key, Params, RecordLoss, Tree
 

@@ -27,7 +27,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tacit.privacy.clipping.tracing import Site, shape_of
+from tacit.privacy.clipping.equations import shape_of
+from tacit.privacy.clipping.sites import Site
 from tacit.typing import Array
 
 __all__ = [

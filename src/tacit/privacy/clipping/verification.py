@@ -17,7 +17,7 @@ from tacit import _tree
 from tacit.privacy.clipping import reference
 from tacit.privacy.clipping.bounds import Flat, squared_norms
 from tacit.privacy.clipping.engine import Recipe, norms_and_sum
-from tacit.privacy.clipping.tracing import UnsupportedError
+from tacit.privacy.clipping.sites import UnsupportedError
 from tacit.rng import seeded_key
 from tacit.typing import Array
 
