@@ -101,6 +101,23 @@ def test_draws_that_would_make_a_wrong_table_are_refused(draws, settings, messag
         tables(draws, **settings)
 
 
+def test_groups_as_many_as_rows_are_not_taken_for_rows():
+    def grouped(num_records=None):
+        with numpyro.plate("groups", 3):
+            means = numpyro.sample("means", dist.Normal(50.0, 20.0))
+        with numpyro.plate("records", num_records):
+            numpyro.sample("age", dist.Normal(means[0], 1.0))
+            numpyro.sample("sex", dist.Categorical(probs=jnp.array([0.5, 0.5])))
+            numpyro.sample("ill", dist.Bernoulli(0.5))
+
+    settings = {"code": SCHEMA, "num_rows": 3}
+    with pytest.raises(InvalidArgumentError, match="missing: means"):
+        synthetic_tables(jax.random.key(0), grouped, {"other": jnp.zeros(1)}, **settings)
+    draws = {"means": jnp.array([[40.0, 0.0, 0.0]])}
+    (table,) = synthetic_tables(jax.random.key(0), grouped, draws, **settings)
+    assert np.all(abs(table["age"] - 40.0) < 6)  # six standard deviations
+
+
 def test_intervals_from_several_tables_hold_the_truth_as_often_as_they_say():
     rng = np.random.default_rng(0)
     num_records, num_tables, num_studies, truth = 100, 10, 2000, 0.7
@@ -142,6 +159,8 @@ def test_a_table_that_lost_the_target_is_useless_to_a_classifier():
     assert kept.real == lost.real
     assert abs(kept.synthetic.auc - kept.real.auc) < 0.03
     assert lost.synthetic.auc < kept.synthetic.auc - 0.1
+    only_ill = real[real["ill"] == "yes"]
+    assert table_utility(only_ill, real=real, test=test, schema=SCHEMA).synthetic.auc == 0.5
 
 
 @pytest.fixture

@@ -116,15 +116,11 @@ def _require_latents(
     program: Callable[..., None], draws: Mapping[str, Array], columns: list[str], num_rows: int
 ) -> None:
     """Raises unless the draws are the program's latents: others would come from the prior."""
-    found: dict[str, bool] = {}
-
-    def trace(seed: Key) -> None:
-        sites = handlers.trace(handlers.seed(program, seed)).get_trace(num_records=num_rows)
-        for name, site in sites.items():
-            if site["type"] == "sample" and name not in columns:
-                found[name] = any(plate.size == num_rows for plate in site["cond_indep_stack"])
-
-    jax.eval_shape(trace, jax.random.key(0))  # nothing is computed
+    # What belongs to a row is in a plate that grows with the table; groups may be as many as rows.
+    plates, plates_of_more = (_plates(program, size) for size in (num_rows, num_rows + 1))
+    found = {
+        name: sizes != plates_of_more[name] for name, sizes in plates.items() if name not in columns
+    }
     missing = sorted(name for name, per_row in found.items() if not per_row and name not in draws)
     unknown = sorted(name for name in draws if found.get(name, True))
     if missing:
@@ -138,6 +134,20 @@ def _require_latents(
             f"draws must be of latents that all rows share; not such a latent: "
             f"{', '.join(unknown)}. Leave it out: each row of a synthetic table gets its own."
         )
+
+
+def _plates(program: Callable[..., None], num_rows: int) -> dict[str, list[int]]:
+    """Returns the sizes of the plates around each drawn site; nothing is computed."""
+    found: dict[str, list[int]] = {}
+
+    def trace(key: Key) -> None:
+        sites = handlers.trace(handlers.seed(program, key)).get_trace(num_records=num_rows)
+        for name, site in sites.items():
+            if site["type"] == "sample":
+                found[name] = [plate.size for plate in site["cond_indep_stack"]]
+
+    jax.eval_shape(trace, jax.random.key(0))
+    return found
 
 
 def _table(code: RowCode | Schema, sites: Mapping[str, NDArray[Any]]) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
@@ -138,7 +139,10 @@ def _total_variation(p: NDArray[Any], q: NDArray[Any]) -> float:
 
 def _scores(classifier: Any, train: pd.DataFrame, test: pd.DataFrame, schema: Schema) -> Scores:
     """Returns scores; a class that never occurs in the training table has probability zero."""
-    classifier.fit(schema.encode(train), schema.encode_target(train))
+    train_labels = schema.encode_target(train)
+    if np.all(train_labels == train_labels[0]):  # a bad table, about which classifiers complain
+        classifier = DummyClassifier()
+    classifier.fit(schema.encode(train), train_labels)
     probabilities = np.zeros((len(test), len(schema.target.classes)))
     probabilities[:, classifier.classes_] = classifier.predict_proba(schema.encode(test))
     labels = schema.encode_target(test)
