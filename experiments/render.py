@@ -140,7 +140,8 @@ delta is 1/60000.
 
 Batches here are drawn by Poisson sampling, which the accounting supposes. d3p draws batches of
 fixed size and accounts for Poisson ones; what it runs costs 1.99 when a record is added or
-removed."""
+removed. Weights begin at Glorot's scale here; normals of 0.01, which d3p's example has, were tried
+once, on MNIST with noise, and ended at 183.34."""
 
 
 SECTIONS: dict[str, Callable[[], str]] = {"d3p": _d3p, "twin": _twin}

@@ -24,8 +24,9 @@ NUM_HIDDEN, NUM_LATENT = 400, 50
 def dense(name: str, x: Array, num_outputs: int) -> Array:
     """A dense layer with parameters of this name."""
     shape = (x.shape[-1], num_outputs)
-    # Small first weights, as d3p's example has them: noise soon makes them larger.
-    weight = numpyro.param(f"{name}_weight", lambda key: 0.01 * jax.random.normal(key, shape))
+    weight = numpyro.param(
+        f"{name}_weight", lambda key: jax.nn.initializers.glorot_normal()(key, shape)
+    )
     return x @ weight + numpyro.param(f"{name}_bias", jnp.zeros(num_outputs))
 
 
