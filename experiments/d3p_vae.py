@@ -3,8 +3,8 @@
 Settings are the paper's: batches of 128, Adam at 1e-3, 20 epochs, clip norm 10, noise multiplier
 1.5. Images are made black and white once, at random with the grey value as probability; d3p's
 example draws them anew in every epoch. Weights begin at Glorot's scale; normals of 0.01, which that
-example has, were tried once, on MNIST with noise, and ended at a loss of 183.34. Wants the images in
-the folder that TACIT_DATA names.
+example has, were tried once, on MNIST with noise, and ended at a loss of 183.34. Wants the images
+in the folder that TACIT_DATA names.
 """
 
 import os
