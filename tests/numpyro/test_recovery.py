@@ -10,7 +10,10 @@ import numpyro
 from numpyro_cases import KEY
 from tacit.numpyro import DPSVI
 
-pytestmark = pytest.mark.filterwarnings("ignore:the loss is NaN:tacit.errors.PrivacyWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the loss is NaN:tacit.errors.PrivacyWarning"),
+    pytest.mark.usefixtures("clip_unverified"),
+]
 
 NUM_STEPS = 200
 ONE_IN_A_MILLION = stats.chi2.isf(1e-6, df=2)

@@ -140,8 +140,11 @@ def _layout(tree: Any, name: str) -> Any:
     if type(tree) in (list, tuple):
         items = [_layout(value, f"{name}[{at}]") for at, value in enumerate(tree)]
         return [type(tree).__name__, *items]
-    if tree is None or isinstance(tree, jax.Array):
-        return None if tree is None else name
+    if tree is None:
+        return None
+    if isinstance(tree, jax.Array):
+        # With its shape, since an array without axes is written as one with an axis.
+        return ["array", name, list(tree.shape)]
     raise TacitError(
         "parameters must be arrays in dictionaries, lists and tuples to be saved; got a"
         f" {type(tree).__name__} at {name}. Save its arrays yourself."
@@ -151,11 +154,15 @@ def _layout(tree: Any, name: str) -> Any:
 def _restored(layout: Any, arrays: Mapping[str, Any]) -> Any:
     if isinstance(layout, dict):
         return {key: _restored(value, arrays) for key, value in layout.items()}
-    if isinstance(layout, list):
-        kind, *items = layout
-        values = [_restored(value, arrays) for value in items]
-        return tuple(values) if kind == "tuple" else values
-    return None if layout is None else jnp.asarray(arrays[layout])
+    match layout:
+        case ["array", name, shape]:
+            return jnp.asarray(arrays[name]).reshape(shape)
+        case ["tuple", *items]:
+            return tuple(_restored(item, arrays) for item in items)
+        case ["list", *items]:
+            return [_restored(item, arrays) for item in items]
+        case _:
+            return None
 
 
 def _is_auxiliary(name: str) -> bool:
