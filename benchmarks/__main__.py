@@ -4,17 +4,19 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks import curves, rows, table
 from benchmarks.methods import measure_methods, render_methods
 from benchmarks.peers import started
+from benchmarks.programs import measure_programs, render_programs
 from benchmarks.timing import Effort
 from benchmarks.workloads import WORKLOADS
 
 _HERE = Path(__file__).parent
-_CURVES, _METHODS = "curves", "methods"
+_CURVES, _METHODS, _PROGRAMS = "curves", "methods", "programs"
 _NUM_THREADS = 2
 
 _FULL = Effort(rounds=10, visit_seconds=0.25, min_rounds=4, max_seconds=6.0)
@@ -31,7 +33,7 @@ def main() -> None:
     # Only a whole run replaces the published figures.
     directory = _HERE if is_whole else _HERE.parent / "build" / "bench"
     directory.mkdir(parents=True, exist_ok=True)
-    wanted = arguments.only or [*WORKLOADS, rows.NOISE_ROW, _METHODS, _CURVES]
+    wanted = arguments.only or [*WORKLOADS, rows.NOISE_ROW, _METHODS, _PROGRAMS, _CURVES]
 
     begin = time.monotonic()
     results = _measure_rows(wanted, arguments.peers, effort)
@@ -40,14 +42,24 @@ def main() -> None:
         (directory / "results.md").write_text(table.render(results) + "\n")
         print("\n" + table.render(results))
     if _METHODS in wanted:
-        found = measure_methods(effort)
-        (directory / "methods.json").write_text(json.dumps(found, indent=1) + "\n")
-        (directory / "methods.md").write_text(render_methods(found) + "\n")
-        print("\n" + render_methods(found))
+        _publish(directory, _METHODS, measure_methods(effort), render_methods)
+    if _PROGRAMS in wanted:
+        _publish(directory, _PROGRAMS, measure_programs(effort), render_programs)
     if _CURVES in wanted:
         _measure_curves(directory, effort)
     minutes = (time.monotonic() - begin) / 60
     print(f"\n{minutes:.1f} minutes; results in {directory}")
+
+
+def _publish(
+    directory: Path,
+    name: str,
+    found: list[dict[str, Any]],
+    render: Callable[[Sequence[dict[str, Any]]], str],
+) -> None:
+    (directory / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    (directory / f"{name}.md").write_text(render(found) + "\n")
+    print("\n" + render(found))
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,7 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[*WORKLOADS, rows.NOISE_ROW, _METHODS, _CURVES],
+        choices=[*WORKLOADS, rows.NOISE_ROW, _METHODS, _PROGRAMS, _CURVES],
         help="measure only this; may be given several times",
     )
     parser.add_argument("--quick", action="store_true", help="a trial: few repetitions")

@@ -6,13 +6,13 @@ and a rate of one tenth were taken, and nothing was tuned.
 """
 
 import jax
+import numpyro
 from examples.programs.command import Outcome
 from examples.programs.hierarchical_logistic_regression import auc, guide, model, people
 from numpyro.infer import Trace_ELBO
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-import numpyro
 from experiments.cells import Experiment, Settings, main
 from tacit.numpyro import DPSVI
 

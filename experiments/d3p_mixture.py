@@ -6,6 +6,7 @@ its epsilons run from 0.1 to 10, five of them. Its batches hold 6 of 2000 record
 
 import jax
 import jax.numpy as jnp
+import numpyro
 from examples.programs.command import Outcome
 from examples.programs.gaussian_mixture import (
     CENTRES,
@@ -17,7 +18,6 @@ from examples.programs.gaussian_mixture import (
 )
 from numpyro.infer import Trace_ELBO
 
-import numpyro
 from experiments.cells import Experiment, Settings, main
 from tacit.numpyro import DPSVI
 

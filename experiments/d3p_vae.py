@@ -12,12 +12,12 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import numpyro
 from examples.programs.command import Outcome
 from examples.programs.vae import guide, loss_per_image, model
 from numpy.typing import NDArray
 from numpyro.infer import Trace_ELBO
 
-import numpyro
 from experiments.cells import Experiment, Settings, main
 from tacit.numpyro import DPSVI
 

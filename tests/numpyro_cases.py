@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.infer import Trace_ELBO
 
-import numpyro
 from tacit.numpyro import DPSVI
 
 NUM_RECORDS = 24

@@ -2,9 +2,9 @@
 
 import jax
 import numpy as np
+import numpyro
 from numpyro.infer import Trace_ELBO
 
-import numpyro
 from examples.programs.command import Outcome, main
 from tacit.data import ADULT_SCHEMA, load_adult
 from tacit.numpyro import DPSVI

@@ -3,13 +3,13 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpyro
 from numpyro.contrib.module import random_flax_module
 from numpyro.distributions import Bernoulli, Normal
 from numpyro.infer import Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from sklearn.metrics import roc_auc_score
 
-import numpyro
 from examples.census import census
 from examples.programs.command import Outcome, main
 from tacit.numpyro import DPSVI

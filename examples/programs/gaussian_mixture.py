@@ -6,6 +6,7 @@ Which component a record comes from is summed out, so that there is no latent pe
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from numpy.typing import NDArray
 from numpyro.distributions import (
     Categorical,
@@ -18,7 +19,6 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.initialization import init_to_uniform
 
-import numpyro
 from examples.programs.command import Outcome, main
 from tacit.numpyro import DPSVI
 from tacit.typing import Array, Key, Params

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from numpy.typing import NDArray
 from numpyro.distributions import Bernoulli, Normal
 from numpyro.infer import Predictive, Trace_ELBO
 from sklearn.metrics import roc_auc_score
 
-import numpyro
 from examples.programs.command import Outcome, main
 from tacit.numpyro import DPSVI
 from tacit.typing import Array, Key, Params

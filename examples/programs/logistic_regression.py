@@ -2,11 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpyro
 from numpyro.distributions import Bernoulli, Normal
 from numpyro.infer import Predictive, Trace_ELBO
 from sklearn.metrics import roc_auc_score
 
-import numpyro
 from examples.census import census
 from examples.programs.command import Outcome, main
 from tacit.numpyro import DPSVI

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from numpy.typing import NDArray
 from numpyro.distributions import HalfNormal, NegativeBinomial2, Normal
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal
 
-import numpyro
 from examples.programs.command import Outcome, main
 from tacit.numpyro import DPSVI
 from tacit.typing import Array

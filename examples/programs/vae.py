@@ -6,12 +6,12 @@ The encoder is part of the guide, so that no parameter belongs to a single recor
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from numpy.typing import NDArray
 from numpyro.distributions import Bernoulli, Normal
 from numpyro.infer import Trace_ELBO
 from sklearn.datasets import load_digits
 
-import numpyro
 from examples.programs.command import Outcome, main
 from tacit.numpyro import DPSVI
 from tacit.typing import Array, Key, Params

@@ -5,13 +5,13 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import optax
 import pytest
 from jax import lax
 from numpyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoDAIS, AutoLaplaceApproximation
 
-import numpyro
 from numpyro_cases import (
     KEY,
     NUM_RECORDS,

@@ -1,9 +1,9 @@
 """The laws, for steps on programs: what is released is paid for, and nothing else gets out."""
 
 import jax.numpy as jnp
+import numpyro
 import pytest
 
-import numpyro
 from laws import laws
 from numpyro_cases import NUM_RECORDS, amortised, factor_model, hand_written, regression, table
 from tacit.models.programs import split_arguments, split_program

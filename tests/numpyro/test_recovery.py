@@ -2,11 +2,11 @@
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import linalg, stats
 
-import numpyro
 from numpyro_cases import KEY
 from tacit.numpyro import DPSVI
 

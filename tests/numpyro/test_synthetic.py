@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from numpyro.infer import Trace_ELBO
 
-import numpyro
 from tacit.data import Categorical, Numeric, Schema, Target
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.numpyro import DPSVI

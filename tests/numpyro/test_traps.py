@@ -5,12 +5,12 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
-import numpyro
 from numpyro_cases import (
     KEY,
     amortised,

@@ -8,10 +8,10 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from numpyro import handlers
 from tacit.data import ADULT_SCHEMA, Categorical, Numeric, Scale, Schema, Target, load_adult
 from tacit.errors import InvalidArgumentError
 from tacit.numpyro.row_mixture import RowMixture

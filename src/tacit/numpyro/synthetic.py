@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from numpyro import handlers
 from numpyro.infer import Predictive
 
-from numpyro import handlers
 from tacit import _check
 from tacit.data import Schema
 from tacit.errors import InvalidArgumentError

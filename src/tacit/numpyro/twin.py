@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpyro
 import numpyro.distributions as dist
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.initialization import init_to_sample
 
-import numpyro
 from tacit import _check
 from tacit.numpyro.row_mixture import RowMixture
 from tacit.numpyro.rows import RowCode

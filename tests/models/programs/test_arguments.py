@@ -4,10 +4,10 @@ import gc
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pandas as pd
 import pytest
 
-import numpyro
 from models.programs.zoo import logistic
 from tacit.errors import InvalidArgumentError
 from tacit.models.programs import signature_of, split_arguments

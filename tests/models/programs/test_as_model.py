@@ -5,11 +5,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer.util import potential_energy
 
-import numpyro
 import tacit
 from models.programs.zoo import LOCAL, SHARED, N, logistic, network_with_params, real, x
 from tacit.errors import InvalidArgumentError

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from flax import linen
@@ -10,7 +11,6 @@ from numpyro.contrib.module import flax_module
 from numpyro.distributions import constraints
 from numpyro.infer import autoguide
 
-import numpyro
 from models.programs.zoo import (
     LOCAL,
     N,

@@ -6,11 +6,11 @@ import gc
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro.infer import SVI, Trace_ELBO, autoguide
 from numpyro.infer.util import log_density
 
-import numpyro
 import tacit
 from models.programs.zoo import LOCAL, SHARED, N, logistic
 from tacit.models.programs import signature_of, split_arguments, split_program

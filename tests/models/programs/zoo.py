@@ -6,14 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro
 import numpyro.distributions as dist
 from flax import linen
 from numpyro.contrib.control_flow import scan
 from numpyro.contrib.module import flax_module, random_flax_module
 from numpyro.distributions import constraints
 from numpyro.infer.reparam import LocScaleReparam
-
-import numpyro
 
 N = 6
 GROUPS = 3

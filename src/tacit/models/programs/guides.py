@@ -4,12 +4,12 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpyro
 from numpyro.handlers import substitute
 from numpyro.infer import autoguide
 from numpyro.infer.initialization import init_to_uniform
 from numpyro.primitives import Messenger
 
-import numpyro
 from tacit.errors import InvalidArgumentError
 from tacit.models.programs.rows import RecordRows, in_plate
 

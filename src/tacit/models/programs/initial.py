@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpyro
 from numpyro.distributions import constraints
 from numpyro.handlers import replay, seed, substitute, trace
 
-import numpyro
 from tacit.models.programs.facts import SiteTrace
 from tacit.models.programs.guides import fresh_guide
 from tacit.models.programs.running import Program

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro
 from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs, constrain_fn
 
-import numpyro
 from tacit.models.programs.arguments import Call
 from tacit.models.programs.facts import Traced
 from tacit.models.programs.rows import RecordRows, in_plate

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpyro
 from numpyro.handlers import seed, trace
 from numpyro.infer.util import compute_log_probs
 
-import numpyro
 from tacit.errors import InvalidArgumentError
 from tacit.models.programs.arguments import Arguments
 from tacit.models.programs.blanks import blank_records, row_shapes

@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro
 from numpyro.primitives import _PYRO_STACK, Messenger
 
-import numpyro
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Key
 
