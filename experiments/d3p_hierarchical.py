@@ -34,7 +34,7 @@ def measure(settings: Settings, seed: int) -> Outcome:
         Trace_ELBO(),
         epsilon=float(settings["epsilon"]),
         delta=1 / num_records,
-        clip_norm=settings["clip_norm"],
+        clip_norm=float(settings["clip_norm"]),
         batch_size=settings["rate"] * num_records,
         public=("gs",),
         seed=seed,
@@ -56,7 +56,7 @@ def _cell(epsilon: float | str, num_records: int = 500, num_steps: int = 100_000
         "epsilon": epsilon,
         "num_records": num_records,
         "num_steps": num_steps,
-        "clip_norm": 1.0,
+        "clip_norm": epsilon if epsilon == "infinity" else 1.0,
         "rate": 0.1,
         "learning_rate": 1e-3,
     }

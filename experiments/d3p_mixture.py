@@ -37,7 +37,7 @@ def measure(settings: Settings, seed: int) -> Outcome:
         Trace_ELBO(),
         epsilon=float(settings["epsilon"]),
         delta=settings["delta"],
-        clip_norm=settings["clip_norm"],
+        clip_norm=float(settings["clip_norm"]),
         batch_size=settings["batch_size"],
         seed=seed,
     )
@@ -60,7 +60,7 @@ def _cell(epsilon: float | str) -> Settings:
         "delta": 1e-3,
         "num_steps": 1000,
         "batch_size": 200,
-        "clip_norm": 1.0,
+        "clip_norm": epsilon if epsilon == "infinity" else 1.0,
         "learning_rate": 0.05,
     }
 

@@ -94,8 +94,9 @@ def write(
     """Writes ``name.safetensors`` and ``name.json`` into a directory, each in one piece."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
+    # (ascontiguousarray would give an axis to arrays without one.)
     tensors = safetensors.numpy.save(
-        {key: np.ascontiguousarray(value) for key, value in arrays.items()}
+        {key: np.asarray(value, order="C") for key, value in arrays.items()}
     )
     sealed = {
         "format_version": FORMAT_VERSION,

@@ -143,8 +143,7 @@ def _layout(tree: Any, name: str) -> Any:
     if tree is None:
         return None
     if isinstance(tree, jax.Array):
-        # With its shape, since an array without axes is written as one with an axis.
-        return ["array", name, list(tree.shape)]
+        return ["array", name]
     raise TacitError(
         "parameters must be arrays in dictionaries, lists and tuples to be saved; got a"
         f" {type(tree).__name__} at {name}. Save its arrays yourself."
@@ -155,8 +154,8 @@ def _restored(layout: Any, arrays: Mapping[str, Any]) -> Any:
     if isinstance(layout, dict):
         return {key: _restored(value, arrays) for key, value in layout.items()}
     match layout:
-        case ["array", name, shape]:
-            return jnp.asarray(arrays[name]).reshape(shape)
+        case ["array", name]:
+            return jnp.asarray(arrays[name])
         case ["tuple", *items]:
             return tuple(_restored(item, arrays) for item in items)
         case ["list", *items]:
