@@ -75,6 +75,14 @@ def centred(y):
         numpyro.sample("y", dist.Normal(0, scale), obs=y - y.mean())
 
 
+def standardised(x, y):
+    """One record alone has no standard deviation, so alone it has no finite density."""
+    x = (x - x.mean(0)) / x.std(0)
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Normal(x @ weights, 1), obs=y)
+
+
 def ranked(y):
     scale = numpyro.sample("scale", dist.HalfNormal(1))
     with numpyro.plate("records", y.shape[0]):
@@ -130,6 +138,7 @@ def remembers(x, y):
         (observed_outside, (x, real), "'penalty' depends on records but is outside"),
         (empirical_prior, (real,), "latent 'mean' of the model is outside.*public constants"),
         (centred, (real,), "density of the site 'y'.*mixes records"),
+        (standardised, (x, real), "density of the site 'y'.*mixes records"),
         (ranked, (real,), "density of the site 'rank'.*mixes records"),
         (
             closes_over_the_table,
@@ -211,8 +220,9 @@ def test_a_program_with_no_possible_record_is_split_but_says_that_it_was_not_che
         with numpyro.plate("records", y.shape[0]):
             numpyro.sample("y", dist.Pareto(1000.0, rate), obs=y)
 
-    with pytest.warns(UserWarning, match="no finite density"):
+    with pytest.warns(UserWarning, match="no finite density.*counts for nothing") as warned:
         report = explain_program(model, 1000 + jnp.abs(real))
+    assert [each.filename for each in warned] == [__file__], "it should name the line of the caller"
     assert not report.is_checked
     assert "was not checked" in str(report)
 

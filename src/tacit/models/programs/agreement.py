@@ -5,6 +5,7 @@ on one record at a time it is still private, but it is another program than the 
 written. So both are compared site by site, on made-up records.
 """
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -67,27 +68,40 @@ def require_agreement(
 
     for records in made_up_records(row_shapes(shapes, _NUM_ROWS)):
         apart, together = jax.device_get(compare(records))
-        if not all(np.all(np.isfinite(value)) for value in [*apart.values(), *together.values()]):
-            continue
         for label, values in apart.items():
             name = label.removeprefix("guide: ")
-            expected = np.sum(values) if program.plate in facts[name].plates else values[0]
-            size = 1.0 + np.sum(np.abs(values))
-            if np.abs(expected - together[label]) > _TOLERANCE * size:
+            # A sum is finite only where its terms are: one record alone has no standard deviation.
+            mixes = np.isfinite(together[label]) and not np.all(np.isfinite(values))
+            if np.isfinite(together[label]) and not mixes:
+                expected = np.sum(values) if program.plate in facts[name].plates else values[0]
+                size = 1.0 + np.sum(np.abs(values))
+                mixes = np.abs(expected - together[label]) > _TOLERANCE * size
+            if mixes:
                 raise InvalidArgumentError(
                     f"the density of the site {name!r} on {_NUM_ROWS} made-up records is not the"
                     " sum of what each adds when the program is run on it alone: the program mixes"
-                    f" records of the plate {program.plate!r} (a mean, a softmax, an index into a"
-                    " table of its own). Write it such that each record sees itself, public"
-                    " constants, parameters and latents only."
+                    f" records of the plate {program.plate!r} (a mean, a standard deviation, a"
+                    " softmax, an index into a table of its own). Write it such that each record"
+                    " sees itself, public constants, parameters and latents only."
                 )
-        return True
+        if all(np.all(np.isfinite(value)) for value in [*apart.values(), *together.values()]):
+            return True
     warnings.warn(
         "the program has no finite density on any made-up record, so it could not be checked that"
-        " it treats its records apart. What it learns is private all the same.",
-        stacklevel=4,
+        " it treats its records apart. What it learns is private all the same, but a record whose"
+        " density is not finite counts for nothing. If the program computes statistics over"
+        " records, take them from public knowledge.",
+        stacklevel=_outside(),
     )
     return False
+
+
+def _outside() -> int:
+    """The stack level, for a warning in the function that asks, of whoever called the library."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "tacit":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _densities(run: Run) -> Values:
