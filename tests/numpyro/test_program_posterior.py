@@ -6,7 +6,11 @@ import weakref
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from flax import linen
+from numpyro.contrib.module import random_flax_module
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoNormal
 
@@ -136,3 +140,24 @@ def test_nested_parameters_are_saved_as_they_are(fitted, tmp_path):
     )
     with pytest.raises(TacitError, match="got a DPSVIState at params"):
         replace(posterior, params={"state": state}).save(tmp_path)
+
+
+def network(x, y=None):
+    """The kernel has a prior; the bias is optimised."""
+    prior = {"kernel": dist.Normal()}
+    net = random_flax_module("net", linen.Dense(1), prior, input_shape=(1, 2))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Normal(net(x)[:, 0], 1.0), obs=y)
+
+
+def test_a_network_with_a_prior_is_saved_and_predicts_the_same(clip_unverified, tmp_path):
+    svi = private(model=network, guide=AutoNormal(network), num_steps=2)
+    state = svi.run(KEY, 2, *table(), progress_bar=False).state
+    posterior = svi.posterior(state)
+    posterior.save(tmp_path)
+    blank = jnp.zeros((2, 2)), jnp.zeros(2)
+    loaded = load_program_posterior(tmp_path, network, AutoNormal(network), *blank)
+    assert jax.tree.structure(loaded.params) == jax.tree.structure(posterior.params)
+    one, other = (each.predictive(num_draws=3)(KEY, NEW) for each in (posterior, loaded))
+    assert one["y"].shape == (3, 5)
+    jax.tree.map(np.testing.assert_array_equal, one, other)

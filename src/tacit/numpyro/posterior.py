@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from numpyro.contrib.module import ParamShape
 from numpyro.infer import Predictive
 
 from tacit import _artefact
@@ -135,6 +136,9 @@ def load_program_posterior(
 
 def _layout(tree: Any, name: str) -> Any:
     """Which arrays stand where in the containers that modules have their parameters in."""
+    if isinstance(tree, ParamShape):
+        # A weight that has a prior: NumPyro keeps its shape in the place of a number.
+        return ["shape", *tree.shape]
     if isinstance(tree, dict) and all(isinstance(key, str) for key in tree):
         return {key: _layout(value, f"{name}[{key!r}]") for key, value in tree.items()}
     if type(tree) in (list, tuple):
@@ -156,6 +160,8 @@ def _restored(layout: Any, arrays: Mapping[str, Any]) -> Any:
     match layout:
         case ["array", name]:
             return jnp.asarray(arrays[name])
+        case ["shape", *axes]:
+            return ParamShape(tuple(axes))
         case ["tuple", *items]:
             return tuple(_restored(item, arrays) for item in items)
         case ["list", *items]:
