@@ -57,6 +57,17 @@ def test_what_only_the_caller_can_know_is_refused(args, kwargs, message):
         split_arguments(args, kwargs, public=public, signature=signature_of(logistic))
 
 
+def test_a_public_table_that_comes_first_is_named_as_what_was_counted():
+    with pytest.raises(InvalidArgumentError, match=r"4 is the length of 'table'.*=\('table',\)"):
+        split_arguments((), {"table": x, "rows": np.ones((9, 3))})
+    split = split_arguments((), {"table": x, "rows": np.ones((9, 3))}, public=("table",))
+    assert split.num_records == 9
+    # Where the caller gave the number, no argument is to blame for it.
+    with pytest.raises(InvalidArgumentError) as refusal:
+        split_arguments((x,), {"y": y}, num_records=5)
+    assert "is the length of" not in str(refusal.value)
+
+
 def test_a_string_is_no_collection_of_names():
     with pytest.raises(InvalidArgumentError, match="public must be a collection of names"):
         split_arguments((x,), {"y": y}, public="y")

@@ -11,7 +11,16 @@ import pytest
 from numpyro.infer.util import potential_energy
 
 import tacit
-from models.programs.zoo import LOCAL, SHARED, N, logistic, network_with_params, real, x
+from models.programs.zoo import (
+    LOCAL,
+    SHARED,
+    N,
+    logistic,
+    network_with_params,
+    normal_mean,
+    real,
+    x,
+)
 from tacit.errors import InvalidArgumentError
 from tacit.models import Moments, constrained
 from tacit.models.programs import signature_of, split_arguments
@@ -106,6 +115,35 @@ def test_a_program_is_fitted_privately_by_a_sampler(classifier):
     probabilities = tacit.predict(fitted.posterior, x).probabilities
     assert probabilities.shape == (N, 2)
     assert np.all(np.isfinite(probabilities))
+
+
+def by_keyword(*, features, y, offset=4711.5):
+    regression(features, y)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (
+            by_keyword,
+            r"takes \(\*, features, y, offset\) but is called as model\(_, _\).*arguments=",
+        ),
+        (normal_mean, r"takes \(y\) but is called as model\(_, _\).*too many.*arguments="),
+    ],
+)
+def test_a_program_that_is_called_in_another_way_is_told_of_arguments(program, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        tacit.from_program(program, tacit.as_records(x, real))
+
+
+def test_the_remedy_for_another_call_works():
+    model = tacit.from_program(
+        by_keyword,
+        tacit.as_records(x, real),
+        arguments=lambda rows: ((), {"features": rows.x, "y": rows.y}),
+    )
+    found = model.predict({"noise": jnp.zeros(())}, x[0], jax.random.key(0))
+    np.testing.assert_allclose(found.mean, x[0, 0], rtol=1e-6)
 
 
 def own_target(x, y):

@@ -113,6 +113,12 @@ def decides_on_values(y):
         numpyro.sample("y", dist.Normal(mean, 1 if y[0] > 0 else 2), obs=y)
 
 
+def indexes_numpy(y):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    with numpyro.plate("records", y.shape[0], subsample_size=2) as index:
+        numpyro.sample("y", dist.Normal(mean, 1), obs=TABLE[index])
+
+
 class WithState(linen.Module):
     """A network that remembers its inputs."""
 
@@ -148,6 +154,7 @@ def remembers(x, y):
         (discrete, (real,), "'kind' of the model is discrete.*MixtureSameFamily"),
         (one_mean_for_each, (real,), "'means' of the model has a row for each record"),
         (decides_on_values, (real,), "needs the values of records to decide"),
+        (indexes_numpy, (real,), "NumPy array that the program closes over.*as an argument"),
         (remembers, (x, real), r"'net\$state' of the model is mutable state.*LayerNorm"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -84,7 +84,9 @@ def split_arguments(
             f"public names no argument {sorted(unknown)}; there are {[name for name, _ in named]}."
         )
     private = [(name, value) for name, value in named if name not in public]
-    num_records = _num_rows(private) if num_records is None else num_records
+    counted = None
+    if num_records is None:
+        counted, num_records = _num_rows(private)
     for name, value in private:
         _require_no_list_of_numbers(name, value, num_records)
 
@@ -92,7 +94,7 @@ def split_arguments(
     names = _leaf_names(named, args, kwargs)
     at: list[int] = []
     for place, ((top, name), leaf) in enumerate(zip(names, leaves, strict=True)):
-        if top not in public and _is_record_leaf(name, top, leaf, num_records):
+        if top not in public and _is_record_leaf(name, top, leaf, num_records, counted):
             at.append(place)
     if not at:
         raise InvalidArgumentError(
@@ -157,19 +159,30 @@ def _as_array(leaf: Any) -> Any:
     return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jnp.asarray(leaf)
 
 
-def _num_rows(named: list[tuple[str, Any]]) -> int:
-    for _, value in named:
+def _num_rows(named: list[tuple[str, Any]]) -> tuple[str, int]:
+    """The first argument with rows, and how many it has."""
+    for name, value in named:
         for leaf in jax.tree.leaves(value):
             if _is_array(leaf) and jnp.ndim(leaf) >= 1:
-                return int(leaf.shape[0])
+                return name, int(leaf.shape[0])
     raise InvalidArgumentError(
         "no argument is an array with one row for each record. Pass the records to the program as"
         " arguments: an array that it closes over cannot be clipped."
     )
 
 
-def _is_record_leaf(name: str, argument: str, leaf: Any, num_records: int) -> bool:
-    """Whether a leaf belongs to the records; raises where only the caller can know."""
+def _is_record_leaf(
+    name: str, argument: str, leaf: Any, num_records: int, counted: str | None
+) -> bool:
+    """Whether a leaf belongs to the records; raises where only the caller can know.
+
+    Args:
+      name: of the leaf.
+      argument: in which it is.
+      leaf: an array, or anything else.
+      num_records: how many records there are.
+      counted: the argument in which they were counted, if the caller did not give the number.
+    """
     if _is_array(leaf) and not np.ndim(leaf):
         return False
     if _is_array(leaf):
@@ -180,11 +193,17 @@ def _is_record_leaf(name: str, argument: str, leaf: Any, num_records: int) -> bo
                     " categories, as tacit.data does."
                 )
             return True
-        raise InvalidArgumentError(
+        message = (
             f"{name} has shape {tuple(leaf.shape)} but there are {num_records} records, so it may"
             " be a public table or a part of the records. If it holds no private value, say"
             f" public=({argument!r},); otherwise give it one row for each record."
         )
+        if counted not in (None, argument):
+            message += (
+                f" ({num_records} is the length of {counted!r}; if that one is public, say"
+                f" public=({counted!r},).)"
+            )
+        raise InvalidArgumentError(message)
     if leaf is None or isinstance(leaf, Number | str | bytes) or callable(leaf):
         return False
     raise InvalidArgumentError(

@@ -1,5 +1,6 @@
 """Programs as models: the same NumPyro program for every method that samples."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ from tacit import _tree
 from tacit.errors import InvalidArgumentError
 from tacit.models.base import Model, Prediction
 from tacit.models.programs.analysing import Analysis, analyse_program
-from tacit.models.programs.arguments import Arguments, Call
+from tacit.models.programs.arguments import Arguments, Call, signature_of
+from tacit.models.programs.blanks import blank_records, row_shapes
 from tacit.models.programs.potential import ProgramPrior
 from tacit.models.programs.predicting import prediction_of
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
@@ -44,8 +46,8 @@ def from_program(
       start: NumPyro's rule for initial values.
 
     Raises:
-      InvalidArgumentError: if the program cannot be split, has latents of its own for each record,
-        or parameters without a prior.
+      InvalidArgumentError: if the program is not called in this way, cannot be split, has latents
+        of its own for each record, or parameters without a prior.
 
     Example:
       >>> import numpyro
@@ -60,6 +62,7 @@ def from_program(
       Array([0.5, 0.5], dtype=float32)
     """
     call = _arguments(records, arguments or _x_and_y)
+    _require_callable(model, call)
     found = analyse_program(model, None, call, plate=plate)
     _require_shared_latents_only(found)
     prior = ProgramPrior(
@@ -124,6 +127,30 @@ def _arguments(records: Record, call: Callable[[Record], Call]) -> Arguments:
 
     names = tuple(f"records[{at}]" for at in range(len(leaves)))
     return Arguments(list(leaves), build, num_records, names)
+
+
+def _require_callable(model: Callable[..., Any], call: Arguments) -> None:
+    """Raises where the call does not fit the program's signature, before it is run."""
+    args, kwargs = call.build(blank_records(row_shapes(call.records, 1)))
+    signature = signature_of(model)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        # Names only: a default may be a table.
+        empty = inspect.Parameter.empty
+        takes = signature.replace(
+            parameters=[
+                each.replace(default=empty, annotation=empty)
+                for each in signature.parameters.values()
+            ],
+            return_annotation=empty,
+        )
+        given = ", ".join(["_"] * len(args) + [f"{name}=_" for name in kwargs])
+        raise InvalidArgumentError(
+            f"the program takes {takes} but is called as model({given}): {error}. By default"
+            " that is model(x, y); say otherwise by arguments=, such as arguments=lambda rows:"
+            ' ((), {"x": rows.x, "y": rows.y}), or ((rows.y,), {}) for one argument.'
+        ) from None
 
 
 def _require_shared_latents_only(found: Analysis) -> None:

@@ -75,7 +75,8 @@ def look_at(
         raise InvalidArgumentError(
             "the program needs the values of records to decide what to do, which would let them"
             " out: write it with jax.numpy, with sizes and choices from shapes and public"
-            f" arguments. JAX says: {error}"
+            " arguments. A NumPy array that the program closes over and indexes (table[index]) has"
+            f" the same effect: pass it as an argument. JAX says: {error}"
         ) from error
     return {
         name: known._replace(on_records=any(jax.tree.leaves(origins[name], is_leaf=_is_origin)))
