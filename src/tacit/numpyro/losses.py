@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import dp_accounting
 import jax.numpy as jnp
 from dp_accounting import DpEvent
 from jax import lax
@@ -26,9 +27,11 @@ class PrivateLoss:
     ``[-clip, clip]``, with noise; prior and entropy are added exactly.
 
     Guarantee:
-      Each estimate is one release by the engine, on a batch of its own, with ``noise_ratio`` times
-      the noise multiplier of the gradients; its cost is in that of the run. The cost of all
-      ``num_evaluations`` is paid with the first step, whether they are made or not.
+      Each estimate is one release by the engine with ``noise_ratio`` times the noise multiplier of
+      the gradients; its cost is in that of the run. It is made on a batch of its own, which is paid
+      for as such; or, where batches are the user's, on that of the gradient, and the two are paid
+      for as one release with less noise. The cost of all ``num_evaluations`` is paid with the
+      first step, whether they are made or not.
 
     Args:
       clip: the largest loss that one record contributes; a public number.
@@ -58,12 +61,29 @@ class PrivateLoss:
             noise_multiplier=gradient.noise_multiplier * self.noise_ratio,
         )
 
-    def cost(self, gradient: GaussianSum, num_steps: int, start: int) -> DpEvent:
-        """What the losses of steps ``start`` to ``start + num_steps`` cost."""
-        count = self.num_evaluations if start == 0 else 0
-        if self.every is not None:
-            count += -(-(start + num_steps) // self.every) - -(-start // self.every)
-        return repeated(self.release_beside(gradient).cost, count)
+    def num_due(self, num_steps: int, start: int) -> int:
+        """Returns how many of the steps ``start`` to ``start + num_steps`` release a loss."""
+        if self.every is None:
+            return 0
+        return -(-(start + num_steps) // self.every) - -(-start // self.every)
+
+    def joint_cost(self, gradient: GaussianSum) -> DpEvent:
+        """What a gradient and a loss of one and the same batch cost: one Gaussian, less noisy."""
+        noise = gradient.noise_multiplier
+        beside = noise * self.noise_ratio
+        return gradient.cost_of((noise**-2 + beside**-2) ** -0.5 if noise > 0 else 0.0)
+
+    def cost_of_evaluations(self, gradient: GaussianSum, *, is_amplified: bool) -> DpEvent:
+        """What all evaluations cost.
+
+        Where they see batches of the user's, which steps may have seen too, they are not amplified:
+        given all that was released before, an evaluation tells at most what a Gaussian does.
+        """
+        release = self.release_beside(gradient)
+        cost = release.cost
+        if not is_amplified and release.is_private:
+            cost = dp_accounting.GaussianDpEvent(release.noise_multiplier)
+        return repeated(cost, self.num_evaluations)
 
 
 def released_loss(key: Key, release: GaussianSum, query: Query, rest: Scalar, data: Tree) -> Scalar:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
+import dp_accounting
 import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent
@@ -63,6 +64,8 @@ class ProgramSVI:
       loss: which losses are released; None for none.
       skip_non_finite: leaves parameters as they are where the released gradient is not finite.
         The release was made and is paid for.
+      shares_batches: whether gradient and loss of a step are made on one and the same batch, which
+        the user has drawn.
       key_impl: the generator of the guide's draws; by default that of the key a run starts with.
 
     Reference:
@@ -75,6 +78,7 @@ class ProgramSVI:
     num_records: int
     loss: PrivateLoss | None = None
     skip_non_finite: bool = False
+    shares_batches: bool = False
     key_impl: Any = None
 
     @property
@@ -85,10 +89,29 @@ class ProgramSVI:
 
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
         """One release a step, those of the losses, and at the start those of all evaluations."""
-        gradients = repeated(self.release.cost, num_steps)
         if self.loss is None:
-            return gradients
-        return composed(gradients, self.loss.cost(self.release, num_steps, start))
+            return repeated(self.release.cost, num_steps)
+        due = self.loss.num_due(num_steps, start)
+        if self.shares_batches:
+            steps = composed(
+                repeated(self.release.cost, num_steps - due),
+                repeated(self.loss.joint_cost(self.release), due),
+            )
+        else:
+            steps = composed(
+                repeated(self.release.cost, num_steps),
+                repeated(self.loss.release_beside(self.release).cost, due),
+            )
+        if start > 0:
+            return steps
+        return composed(steps, self.cost_of_evaluations)
+
+    @property
+    def cost_of_evaluations(self) -> DpEvent:
+        """What all evaluations cost that were asked for."""
+        if self.loss is None:
+            return dp_accounting.NoOpDpEvent()
+        return self.loss.cost_of_evaluations(self.release, is_amplified=not self.shares_batches)
 
     def scale_noise(self, factor: float) -> Self:
         """Scales the noise of gradients, and with it that of losses."""

@@ -18,7 +18,7 @@ from tacit.numpyro.losses import released_loss
 from tacit.numpyro.method import ProgramSVI, program_objective
 from tacit.numpyro.settings import Resolved
 from tacit.numpyro.state import DPSVIState, fingerprint_of
-from tacit.privacy.clipping.isolation import require_no_table
+from tacit.privacy.clipping.isolation import require_isolated, require_no_table
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import fresh_key, seeded_key
@@ -35,11 +35,18 @@ class Prepared:
       arguments: of the first call; in the place of its records are their shapes.
       program: the program, taken apart.
       resolved: method, budget and number of steps.
+      seed: where keys are known; None where they come from the operating system.
     """
 
     arguments: Arguments
     program: SplitProgram
     resolved: Resolved
+    seed: int | None
+
+    @functools.cached_property
+    def fingerprint(self) -> int:
+        """Tells states that were made here, or by an equal configuration, from others."""
+        return fingerprint_of(self.resolved.method, is_secure=self.seed is None)
 
     def method_on(self, mask: Array | None) -> ProgramSVI:
         """Returns the method for one of the user's batches, or for a table, which has no mask."""
@@ -49,9 +56,7 @@ class Prepared:
         given = GivenBatch(stated=method.release.sampling, mask=mask)
         return replace(method, release=replace(method.release, sampling=given))
 
-    def first_state(
-        self, rng_key: Key, init_params: Params | None, *, seed: int | None
-    ) -> DPSVIState:
+    def first_state(self, rng_key: Key, init_params: Params | None) -> DPSVIState:
         """Returns the state before the first step; its secret key is new."""
         if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
             rng_key = jax.random.wrap_key_data(rng_key)
@@ -62,14 +67,14 @@ class Prepared:
             params = params | self._unconstrained(init_params)
             first = first._replace(optim_state=method.optim.init(params))
         # What `fit` makes of a seed, so that single steps and a run are the same.
-        root = fresh_key() if seed is None else seeded_key(seed)
+        root = fresh_key() if self.seed is None else seeded_key(self.seed)
         private_key = jax.random.split(jax.random.split(root)[1], 1)[0]
         return DPSVIState(
             optim_state=first.optim_state,
             mutable_state=None,
             rng_key=first.rng_key,
             step=first.step,
-            fingerprint=fingerprint_of(method),
+            fingerprint=jnp.asarray(self.fingerprint, jnp.uint32),
             private_key=private_key,
         )
 
@@ -131,16 +136,26 @@ class Prepared:
     def step_within_budget(
         self, state: DPSVIState, records: Record, mask: Array | None, *, skip_non_finite: bool
     ) -> tuple[DPSVIState, Scalar]:
-        """Takes one step, or none where the budget is spent, without raising anything."""
-        key = jax.random.fold_in(state.private_key, state.step)
+        """Takes one step, without raising anything.
+
+        Takes none where the budget is spent, or where the state is one of which the cost is not
+        known here.
+        """
 
         def step(state: DPSVIState) -> tuple[DPSVIState, Scalar]:
+            if self.seed is None:
+                # What is kept cannot tell what the step's own noise was.
+                rest, key = jax.random.split(state.private_key)
+                state = state._replace(private_key=rest)
+            else:
+                key = jax.random.fold_in(state.private_key, state.step)
             return self.step(key, state, records, mask, skip_non_finite=skip_non_finite)
 
-        if self.resolved.max_steps is None:
-            return step(state)
+        is_allowed = state.fingerprint == self.fingerprint
+        if self.resolved.max_steps is not None:
+            is_allowed &= state.step < self.resolved.max_steps
         return lax.cond(
-            state.step < self.resolved.max_steps,
+            is_allowed,
             step,
             lambda state: (state, jnp.full((), jnp.nan)),
             state,
@@ -158,6 +173,13 @@ class Prepared:
                 f"this DPSVI was prepared for records of {wanted}; got {found}. Make another one"
                 " for other records."
             )
+        capacity = self.resolved.method.release.sampling.capacity
+        if not self.resolved.is_table and not 0 < arguments.num_records <= capacity:
+            raise InvalidArgumentError(
+                f"a batch must have from 1 to {capacity} rows, as many as the stated sampling can"
+                f" draw; got {arguments.num_records}. Pad an empty batch and mark the padding by"
+                " mask: leaving it out would tell that it was empty."
+            )
         if self.resolved.is_table and arguments.num_records != first.num_records:
             raise InvalidArgumentError(
                 f"this DPSVI was prepared for {first.num_records} records; got"
@@ -174,19 +196,33 @@ class Prepared:
 
     def require_no_table(self, state: DPSVIState, records: Record) -> None:
         """Raises where program or optimiser close over the records of a call."""
-        is_table = self.resolved.is_table
-        mask = None if is_table else jnp.ones(_tree.num_records(records), bool)
-        step = self.method_on(mask).build(self.program).step
+        key, num_records = seeded_key(0), self.resolved.method.num_records
+        mask = None if self.resolved.is_table else jnp.ones(_tree.num_records(records), bool)
+        kernel = self.method_on(mask).build(self.program)
         shape = jax.eval_shape(lambda: state.public)
-        require_no_table(step, seeded_key(0), shape, records, records=records)
+        tables = [records]
+        if mask is not None:
+            # The whole table, of which a call has a batch, may not be closed over either.
+            tables.append(_with_rows(records, num_records))
+        for table in tables:
+            require_no_table(kernel.init, key, records=table)
+            require_no_table(kernel.step, key, shape, records, records=table)
+        objective = program_objective(self.program)
+        require_isolated(
+            lambda params, record, key: objective.record_loss(params, key, record, key),
+            jax.eval_shape(self.program.init, key),
+            jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], records)),
+            key,
+            num_records=num_records,
+        )
 
     def require_own(self, state: DPSVIState) -> None:
         """Raises for states of which the cost is not known here."""
-        if int(state.fingerprint) != int(fingerprint_of(self.resolved.method)):
+        if int(state.fingerprint) != self.fingerprint:
             raise InvalidArgumentError(
-                "the state was made by a DPSVI whose steps cost something else, so its cost is not"
-                " known here. Start from its parameters by init_params, and add up both"
-                " statements."
+                "the state was made by a DPSVI whose steps cost something else, or whose keys or"
+                " batches come from elsewhere, so its cost is not known here. Start from its"
+                " parameters by init_params, and add up both statements."
             )
 
     def require_steps(self, start: int, num_steps: int) -> None:
@@ -197,6 +233,16 @@ class Prepared:
                 f"the budget is for {max_steps} steps; {start} were made, and {num_steps} more are"
                 " asked for. Make a DPSVI with a larger num_steps (and so more noise) or epsilon."
             )
+
+
+def _with_rows(records: Record, num_rows: int) -> Record:
+    """Returns the shapes of a table like ``records`` with so many rows."""
+    shapes: Record = jax.eval_shape(
+        lambda: jax.tree.map(
+            lambda leaf: jnp.zeros((num_rows, *leaf.shape[1:]), leaf.dtype), records
+        )
+    )
+    return shapes
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:

@@ -139,6 +139,7 @@ class PrivacySettings:
             optim=optim,
             num_records=num_records,
             loss=loss,
+            shares_batches=num_rows != num_records,
         )
         steps = num_steps if self.num_steps is None else self.num_steps
         plan = Plan(method=method, num_steps=steps)

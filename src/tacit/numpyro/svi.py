@@ -161,6 +161,8 @@ class DPSVI:
         self._ledger, self._seed = ledger, seed
         self._prepared: Prepared | None = None
         self._num_evaluations = 0
+        self._has_paid_evaluations = False
+        self._furthest = 0
         self._has_warned = False
 
     # ---- The interface of numpyro.infer.SVI ----
@@ -233,6 +235,8 @@ class DPSVI:
         """
         prepared = self._require_prepared()
         records, mask = self._batch(args, kwargs, mask)
+        if not is_traced(svi_state):
+            prepared.require_own(svi_state)
         key = fresh_key()
         if prepared.resolved.method.release.is_private:
             if self._loss_release is None or self._loss_release.num_evaluations == 0:
@@ -290,6 +294,7 @@ class DPSVI:
         prepared.require_own(state)
         prepared.require_steps(int(state.step), num_steps)
         records = prepared.records_of(self._arguments(args, kwargs))
+        self._note_steps(int(state.step), num_steps)
         self._warn_unless(prepared.resolved.method.has_losses)
         with ProgressBar("DPSVI") if progress_bar else contextlib.nullcontext() as progress:
             state, losses = run_steps(
@@ -360,7 +365,7 @@ class DPSVI:
         if self._prepared is None:
             self._prepared = self._prepare(arguments, num_steps)
         self._prepared.records_of(arguments)
-        return self._prepared.first_state(rng_key, init_params, seed=self._seed)
+        return self._prepared.first_state(rng_key, init_params)
 
     def _prepare(self, arguments: Arguments, num_steps: int | None) -> Prepared:
         program = split_program(
@@ -378,6 +383,13 @@ class DPSVI:
             loss=self._loss_release,
             num_steps=num_steps,
         )
+        num_records = resolved.method.num_records
+        if program.plate_size not in (num_records, arguments.num_records):
+            raise InvalidArgumentError(
+                f"the plate {program.plate!r} says that there are {program.plate_size} records, but"
+                f" there are {num_records}. Correct it, or say num_obs_total={program.plate_size}"
+                " if the program is called with batches of so many."
+            )
         if not resolved.method.has_losses and reads_the_loss(self.optim, params):
             raise InvalidArgumentError(
                 "optim uses the value of the loss, and there is none without a release. Give"
@@ -391,7 +403,10 @@ class DPSVI:
         # Only public constants and shapes stay: no record outlives the call.
         shapes = jax.eval_shape(lambda: arguments.records)
         return Prepared(
-            arguments=arguments._replace(records=shapes), program=program, resolved=resolved
+            arguments=arguments._replace(records=shapes),
+            program=program,
+            resolved=resolved,
+            seed=self._seed,
         )
 
     def _update(
@@ -417,6 +432,7 @@ class DPSVI:
         step = int(state.step)
         prepared.require_own(state)
         prepared.require_steps(step, 1)
+        self._note_steps(step, 1)
         if self._ledger is not None:
             self._ledger.charge(prepared.resolved.method.cost(1, start=step))
         # A key of its own for each call, so that no state can be used twice with one noise.
@@ -467,17 +483,32 @@ class DPSVI:
                 f"all {paid} evaluations that were paid for are made. Give PrivateLoss a larger"
                 " num_evaluations."
             )
-        if self._ledger is not None and int(state.step) == 0:
-            raise InvalidArgumentError(
-                "evaluate must come after the first step where there is a ledger: evaluations are"
-                " charged with that step."
-            )
+        if not self._has_paid_evaluations:
+            # They are charged with a first step. This state has none, or another object made it.
+            if self._ledger is not None:
+                self._ledger.charge(self._require_prepared().resolved.method.cost_of_evaluations)
+            self._has_paid_evaluations = True
         self._num_evaluations += 1
 
     def _require_prepared(self) -> Prepared:
         if self._prepared is None:
             raise InvalidArgumentError("init or run must be called first.")
         return self._prepared
+
+    def _note_steps(self, start: int, num_steps: int) -> None:
+        """Notes steps about to be made; warns where they do not go on from the last ones."""
+        is_private = self._require_prepared().resolved.method.release.is_private
+        # With a seed nothing is promised anyway.
+        if start < self._furthest and is_private and self._seed is None:
+            warnings.warn(
+                f"{self._furthest} steps were made with this DPSVI, and these begin again after"
+                f" {start}. A statement counts the steps that led to one state: of what begins"
+                " again publish one, or add up the costs of all; a ledger does.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+        self._furthest = max(self._furthest, start + num_steps)
+        self._has_paid_evaluations |= start == 0
 
     def _warn_unless(self, has_loss: bool) -> None:
         """Warns the caller of a public method, once, that there is no loss."""
