@@ -62,5 +62,6 @@ def _require_nothing_observed(
     if observed:
         raise InvalidArgumentError(
             f"the call must observe nothing; it observes {', '.join(observed)}, which would be"
-            " exported as it is. Pass None for what the model is to predict."
+            " exported as it is. Pass None for what the model is to predict; a model that always"
+            " observes needs that argument optional: def model(x, y=None), with obs=y."
         )
