@@ -5,13 +5,22 @@ from types import SimpleNamespace
 
 import pytest
 from examples.programs.command import Outcome
-from experiments import adult_twin, cells, d3p_hierarchical, d3p_mixture, d3p_vae, render
+from experiments import (
+    adult_twin,
+    cells,
+    d3p_hierarchical,
+    d3p_mixture,
+    d3p_vae,
+    render,
+    shipped_programs,
+)
 
 EXPERIMENTS = [
     adult_twin.EXPERIMENT,
     d3p_hierarchical.EXPERIMENT,
     d3p_mixture.EXPERIMENT,
     d3p_vae.EXPERIMENT,
+    shipped_programs.EXPERIMENT,
 ]
 STATEMENT = SimpleNamespace(
     epsilon_text="1.000", delta=1e-5, adjacency="zero-out", accountant="PLD", releases=2

@@ -169,3 +169,25 @@ def test_what_has_no_posterior_to_sample_is_refused(program, target, message):
     records = tacit.Record(x, target, jnp.ones(N))
     with pytest.raises(InvalidArgumentError, match=message):
         tacit.from_program(program, records)
+
+
+class _WithoutMoments(dist.Normal):
+    @property
+    def mean(self):
+        raise NotImplementedError
+
+    variance = mean
+
+
+def without_moments(x, y):
+    weight = numpyro.sample("weight", dist.Normal(0, 1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", _WithoutMoments(weight * x[:, 0], 1), obs=y)
+
+
+def test_a_target_without_moments_is_learnt_but_not_predicted():
+    model = tacit.from_program(without_moments, tacit.as_records(x, real))
+    params = model.init(jax.random.key(0))
+    assert np.isfinite(model.log_prior(params))
+    with pytest.raises(InvalidArgumentError, match="no mean or variance"):
+        model.predict(params, x[0], jax.random.key(0))

@@ -198,7 +198,11 @@ def _predict(
         key = jax.random.key(0)
         return of_rows(prior.init(key), [*found.blank[:num_inputs], *y], key)
 
-    if any(jax.tree.leaves(eval_provenance(of_y, y=blank_y), is_leaf=_is_origin)):
+    try:
+        origins = eval_provenance(of_y, y=blank_y)
+    except NotImplementedError:
+        return _refuse(f"the distribution of {site!r} has no mean or variance in closed form")
+    if any(jax.tree.leaves(origins, is_leaf=_is_origin)):
         return _refuse(f"the distribution of {site!r} depends on the target itself")
     return predict
 
