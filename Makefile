@@ -11,7 +11,7 @@ demo: .venv/.runtime
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Wants a quiet machine for half an hour. For a trial: ARGS="--quick --only rnn". All candidates keep freed memory,
+# Wants a quiet machine for twenty minutes. For a trial: ARGS="--quick --only rnn". All candidates keep freed memory,
 # as docs/performance.md explains.
 bench: export MALLOC_MMAP_THRESHOLD_ = 4294967296
 bench: export MALLOC_TRIM_THRESHOLD_ = 4294967296

@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent
 _CURVES, _METHODS, _PROGRAMS = "curves", "methods", "programs"
 _NUM_THREADS = 2
 
-_FULL = Effort(rounds=10, visit_seconds=0.25, min_rounds=4, max_seconds=6.0)
+_FULL = Effort(rounds=7, visit_seconds=0.2, min_rounds=3, max_seconds=3.0)
 _QUICK = Effort(rounds=2, visit_seconds=0.05, min_rounds=1, max_seconds=1.0)
 
 
