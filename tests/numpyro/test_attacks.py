@@ -70,6 +70,14 @@ def test_a_state_shows_its_secret_key_neither_printed_nor_pickled():
     np.testing.assert_array_equal(params_of(svi, read), params_of(svi, state))
 
 
+def test_inside_jit_every_fingerprint_can_be_compared(monkeypatch):
+    largest = 2**32 - 1
+    monkeypatch.setattr("tacit.numpyro.prepared.fingerprint_of", lambda *_, **__: largest)
+    svi = private()
+    after, _ = jax.jit(svi.update)(svi.init(KEY, X, Y), X, Y)
+    assert int(after.step) == 1
+
+
 def test_inside_jit_the_key_moves_on_so_that_old_noise_cannot_be_made_again():
     svi = private(seed=None)
     state = svi.init(KEY, X, Y)

@@ -151,7 +151,7 @@ class Prepared:
                 key = jax.random.fold_in(state.private_key, state.step)
             return self.step(key, state, records, mask, skip_non_finite=skip_non_finite)
 
-        is_allowed = state.fingerprint == self.fingerprint
+        is_allowed = state.fingerprint == np.uint32(self.fingerprint)
         if self.resolved.max_steps is not None:
             is_allowed &= state.step < self.resolved.max_steps
         return lax.cond(
