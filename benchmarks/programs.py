@@ -233,7 +233,9 @@ def _hierarchical(effort: Effort, num_iterations: int) -> list[ProgramRow]:
 
     def runs(svi: SVI | DPSVI) -> Visit:
         def run() -> None:
-            result = svi.run(jax.random.key(0), num_iterations, *train, progress_bar=False)
+            result = svi.run(
+                jax.random.key(0), num_iterations, *train, _NUM_PEOPLE, progress_bar=False
+            )
             jax.block_until_ready(result.params)
 
         return repeat(run)
