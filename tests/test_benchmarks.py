@@ -11,6 +11,7 @@ import pytest
 from benchmarks import rows, table, tasks
 from benchmarks.methods import render_methods
 from benchmarks.peers import PEERS
+from benchmarks.programs import render_programs
 from benchmarks.timing import Effort, interleave
 from benchmarks.workloads import WORKLOADS, mlp
 
@@ -127,3 +128,4 @@ def test_the_documented_tables_are_those_of_the_last_whole_run():
     results = json.loads((ROOT / "benchmarks/results.json").read_text())
     assert table.render(results) in page
     assert render_methods(json.loads((ROOT / "benchmarks/methods.json").read_text())) in page
+    assert render_programs(json.loads((ROOT / "benchmarks/programs.json").read_text())) in page
