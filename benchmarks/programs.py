@@ -1,6 +1,5 @@
 """NumPyro programs: private inference beside `numpyro.infer.SVI`, and samplers beside JAX's."""
 
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -13,6 +12,7 @@ from examples.programs import hierarchical_logistic_regression as hierarchical
 from examples.programs import vae
 from numpyro.infer import SVI, Trace_ELBO
 
+from benchmarks.rows import steps_of, threefry, visit_of
 from benchmarks.timing import Effort, Visit, interleave, repeat
 from tacit import _tree
 from tacit.errors import PrivacyWarning
@@ -95,7 +95,7 @@ def _auto_encoder(effort: Effort) -> list[ProgramRow]:
         {
             "plain gradient": plain_gradient,
             "clipped gradient": clipped_gradient,
-            "threefry": _threefry(num_params),
+            "threefry": threefry(num_params),
             **{f"plain {size}": _plain_steps(images, size) for size in _VAE_BATCHES},
             **{
                 f"{name} {size}": _private_steps(images, sampling)
@@ -164,21 +164,20 @@ def _gradients(images: Array) -> tuple[Visit, Visit, int]:
             loss, params, [images], keys, mask, clipping=Flat(), clip_norm=1.0
         )
 
-    visits = (_visit(jax.jit(function), params, images) for function in (plain, clipped))
-    return (*visits, _tree.size(params))  # type: ignore[return-value]
+    visits = [visit_of(jax.jit(function), params, images) for function in (plain, clipped)]
+    return visits[0], visits[1], _tree.size(params)
 
 
 def _plain_steps(images: Array, batch: int) -> Visit:
     """NumPyro's own step, on a batch that is drawn as one does without privacy."""
     svi = SVI(vae.model, vae.guide, numpyro.optim.Adam(1e-3), Trace_ELBO())
 
-    def step(t: Array, state: Any, images: Array) -> Any:
-        key = jax.random.fold_in(jax.random.key(0), t)
-        rows = jax.random.randint(key, (batch,), 0, _NUM_IMAGES)
+    def step(t: Array, key: Key, state: Any, images: Array) -> Any:
+        rows = jax.random.randint(jax.random.fold_in(key, t), (batch,), 0, _NUM_IMAGES)
         return svi.update(state, images[rows], num_obs_total=_NUM_IMAGES)[0]
 
     state = svi.init(jax.random.key(0), images[:batch], num_obs_total=_NUM_IMAGES)
-    return _steps(step, state, images)
+    return steps_of(step, state, jax.random.key(0), images)
 
 
 def _private_steps(images: Array, sampling: Sampling) -> Visit:
@@ -193,22 +192,12 @@ def _private_steps(images: Array, sampling: Sampling) -> Visit:
         seed=0,
     )
 
-    def step(t: Array, state: Any, images: Array) -> Any:
-        del t
+    def step(t: Array, key: Key, state: Any, images: Array) -> Any:
+        del t, key  # the state has its own
         return svi.update(state, images)[0]
 
-    return _steps(step, svi.init(jax.random.key(0), images), images)
-
-
-def _steps(step: Callable[..., Any], state: Any, data: Array) -> Visit:
-    compiled = jax.jit(step, donate_argnums=1)
-    held = [jax.tree.map(jnp.copy, state)]
-    counter = itertools.count()
-
-    def run() -> None:
-        held[0] = jax.block_until_ready(compiled(np.int32(next(counter)), held[0], data))
-
-    return repeat(run)
+    key = jax.random.key(0)
+    return steps_of(step, svi.init(key, images), key, images)
 
 
 # ---- Hierarchical logistic regression, d3p's section 3.3 ----
@@ -272,11 +261,13 @@ def _samplers(effort: Effort) -> list[ProgramRow]:
     few, many, most = _SAMPLED_FROM
     ways = {"Poisson": PoissonBatch, "fixed": FixedBatch}
     drawn = {
-        (name, size): _visit(jax.jit(way(num_records=size, batch_size=_SAMPLE).draw), seeded_key(0))
+        (name, size): visit_of(
+            jax.jit(way(num_records=size, batch_size=_SAMPLE).draw), seeded_key(0)
+        )
         for name, way in ways.items()
         for size in _SAMPLED_FROM
     }
-    chosen = _visit(jax.jit(_choice(many)), jax.random.key(0))
+    chosen = visit_of(jax.jit(_choice(many)), jax.random.key(0))
     times = interleave({**drawn, "choice": chosen}, effort)
     beside = {many: ("jax.random.choice", times["choice"].best, None)}
     rows = []
@@ -291,14 +282,3 @@ def _samplers(effort: Effort) -> list[ProgramRow]:
 
 def _choice(num_records: int) -> Callable[[Key], Array]:
     return lambda key: jax.random.choice(key, num_records, (_SAMPLE,), replace=False)
-
-
-def _threefry(num_values: int) -> Visit:
-    return _visit(jax.jit(lambda key: jax.random.normal(key, (num_values,))), jax.random.key(0))
-
-
-def _visit(function: Callable[..., Any], *inputs: Any) -> Visit:
-    def run() -> None:
-        jax.block_until_ready(function(*inputs))
-
-    return repeat(run)

@@ -23,7 +23,15 @@ from tacit.privacy.sampling import FixedBatch, PoissonBatch
 from tacit.rng import seeded_key
 from tacit.typing import Key, Tree
 
-__all__ = ["NOISE_ROW", "Row", "measure", "measure_noise", "visit_of"]
+__all__ = [
+    "NOISE_ROW",
+    "Row",
+    "measure",
+    "measure_noise",
+    "steps_of",
+    "threefry",
+    "visit_of",
+]
 
 Row: TypeAlias = dict[str, Any]
 
@@ -51,11 +59,11 @@ def measure(workload: Workload, batch: int, peers: Mapping[str, Peer], effort: E
         {
             "plain": visit_of(plain, *inputs),
             "clipped": visit_of(clipped, *inputs),
-            "plain_step": _steps(tasks.plain_step(workload, batch), params, key, data),
+            "plain_step": steps_of(tasks.plain_step(workload, batch), params, key, data),
             "step": _private_steps(workload, poisson, data),
             "equal_batch_step": _private_steps(workload, fixed, data),
             "noise": _chacha(params),
-            "threefry": _threefry(num_params),
+            "threefry": threefry(num_params),
             **{name: peer.visit for name, peer in peers.items()},
         },
         effort,
@@ -93,7 +101,7 @@ def measure_noise(effort: Effort) -> Row:
     load_before = os.getloadavg()
     times = interleave(
         {
-            "plain": _threefry(_NUM_NOISE_VALUES),
+            "plain": threefry(_NUM_NOISE_VALUES),
             "clipped": _chacha(jnp.zeros(_NUM_NOISE_VALUES)),
         },
         effort,
@@ -121,7 +129,7 @@ def visit_of(function: Callable[..., Tree], *inputs: Any) -> Visit:
     return repeat(run)
 
 
-def _steps(step: tasks.Step, state: Any, key: Key, data: Tree) -> Visit:
+def steps_of(step: tasks.Step, state: Any, key: Key, data: Tree) -> Visit:
     """Returns the visit that goes on training; the state is updated in place."""
     compiled = jax.jit(step, donate_argnums=2)
     # A copy: the caller's arrays must survive the first step, which gives its state away.
@@ -137,7 +145,7 @@ def _steps(step: tasks.Step, state: Any, key: Key, data: Tree) -> Visit:
 def _private_steps(workload: Workload, sampling: PoissonBatch | FixedBatch, data: Tree) -> Visit:
     init, step = tasks.private_step(workload, sampling)
     key = seeded_key(0)
-    return _steps(step, jax.jit(init)(key), key, data)
+    return steps_of(step, jax.jit(init)(key), key, data)
 
 
 def _chacha(tree: Tree) -> Visit:
@@ -149,7 +157,8 @@ def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
-def _threefry(num_values: int) -> Visit:
+def threefry(num_values: int) -> Visit:
+    """Returns the visit that draws so many normals with JAX's default generator."""
     return visit_of(jax.jit(lambda key: jax.random.normal(key, (num_values,))), jax.random.key(0))
 
 

@@ -8,6 +8,8 @@ is pickled.
 import hashlib
 import json
 import os
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from tacit.errors import TacitError
+from tacit.errors import PrivacyWarning, TacitError
 from tacit.typing import Tree
 
-__all__ = ["flatten", "read", "unflatten", "write"]
+__all__ = ["flatten", "read", "unflatten", "warn_before_publishing", "write"]
 
 FORMAT_VERSION = 1
 
@@ -106,6 +108,20 @@ def write(
     text = json.dumps(sealed, indent=2, sort_keys=True, allow_nan=False) + "\n"
     _write_bytes(folder / f"{name}.safetensors", tensors)
     _write_bytes(folder / f"{name}.json", text.encode())
+
+
+def warn_before_publishing(statement: Mapping[str, Any]) -> None:
+    """Warns the caller's caller where a statement promises nothing, or its noise was seeded."""
+    if statement.get("epsilon") == "infinity":
+        message = "NOT PRIVATE: its epsilon is infinity. Publish nothing of it."
+    elif not statement.get("is_secure", True):
+        message = (
+            "INSECURE: its noise came from a known seed, and whoever has that can take the noise"
+            " off. Fit without a seed before publishing."
+        )
+    else:
+        return
+    warnings.warn(f"this posterior is {message}", PrivacyWarning, stacklevel=3)
 
 
 def read(

@@ -8,7 +8,6 @@ release of its own.
 import functools
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tacit import _artefact, _check, _tree
-from tacit.errors import InvalidArgumentError, PrivacyWarning
+from tacit.errors import InvalidArgumentError
 from tacit.metrics.uncertainty import (
     ClassificationUncertainty,
     RegressionUncertainty,
@@ -97,13 +96,7 @@ class Posterior:
         }
         arrays = _artefact.flatten(self.kept, prefix="kept")
         _artefact.write(directory, "posterior", arrays, document)
-        if self.statement.get("epsilon") == "infinity":
-            _warn("this posterior is NOT PRIVATE: its epsilon is infinity. Publish nothing of it.")
-        elif not self.statement.get("is_secure", True):
-            _warn(
-                "this posterior is INSECURE: its noise came from a known seed, and whoever has that"
-                " can take the noise off. Fit without a seed before publishing."
-            )
+        _artefact.warn_before_publishing(self.statement)
 
     def _flat(self) -> Tree:
         """States of all chains on one axis, chains interleaved so that a prefix has them all."""
@@ -119,10 +112,6 @@ class Posterior:
             # The last state is always among them.
             return (jnp.arange(1, num_draws + 1) * total // num_draws) - 1
         return jnp.arange(num_draws) % total
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, PrivacyWarning, stacklevel=3)
 
 
 def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = None) -> Posterior:

@@ -1,7 +1,6 @@
 """What is left of a run: parameters and statement, ready to predict, save and publish."""
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from numpyro.contrib.module import ParamShape
 from numpyro.infer import Predictive
 
 from tacit import _artefact
-from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.models.programs import signature_of, split_arguments, split_program
 from tacit.models.programs.guides import autoguides_of
 from tacit.typing import Array, Params
@@ -86,13 +85,7 @@ class ProgramPosterior:
         }
         arrays = _artefact.flatten(self.params, prefix="params")
         _artefact.write(directory, "program", arrays, document)
-        if self.statement.get("epsilon") == "infinity":
-            _warn("this posterior is NOT PRIVATE: its epsilon is infinity. Publish nothing of it.")
-        elif not self.statement.get("is_secure", True):
-            _warn(
-                "this posterior is INSECURE: its noise came from a known seed, and whoever has that"
-                " can take the noise off. Fit without a seed before publishing."
-            )
+        _artefact.warn_before_publishing(self.statement)
 
 
 def load_program_posterior(
@@ -173,7 +166,3 @@ def _restored(layout: Any, arrays: Mapping[str, Any]) -> Any:
 def _is_auxiliary(name: str) -> bool:
     """Autoguides have one site for all latents together, beside a site for each."""
     return name.startswith("_") and name.endswith("_latent")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, PrivacyWarning, stacklevel=3)
