@@ -32,8 +32,18 @@ ALLOWED = {
     "certify": {"robust", "models", "posterior", "samplers", "metrics"},
     "recalibration": {"privacy", "metrics"},
     "numpyro": {"inference", "privacy", "models", "data", "metrics", "samplers", "_artefact"},
+    "estimators": {"inference", "privacy", "models", "posterior", "metrics", "data"},
     "report": {"inference", "privacy", "models", "posterior", "metrics", "data"},
-    "cli": {"report", "inference", "privacy", "models", "posterior", "metrics", "data"},
+    "cli": {
+        "report",
+        "estimators",
+        "inference",
+        "privacy",
+        "models",
+        "posterior",
+        "metrics",
+        "data",
+    },
     "__init__": None,
 }
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import Categorical, Numeric, Scale, Schema, Target, _toml
+from tacit.data import Categorical, Numeric, NumericTarget, Scale, Schema, Target, _toml
 from tacit.errors import InvalidArgumentError
 
 SCHEMA = Schema(
@@ -182,3 +182,47 @@ def test_the_writer_of_toml_writes_numpy_numbers_as_numbers():
 def test_the_writer_of_toml_refuses_what_it_does_not_know():
     with pytest.raises(TypeError, match="strings, numbers and lists"):
         _toml.dumps({"a": None})
+
+
+WEEKS = Schema(
+    columns=(Numeric(name="dose", low=0, high=10),),
+    target=NumericTarget(name="weeks", low=20, high=45),
+)
+
+
+def test_a_numeric_target_is_clipped_scaled_and_comes_back():
+    frame = pd.DataFrame({"weeks": [20.0, 32.5, 45.0, 99.0, -np.inf]})
+    scaled = WEEKS.encode_target(frame)
+    assert scaled.tolist() == [-1.0, 0.0, 1.0, 1.0, -1.0]
+    assert WEEKS.target.decode(scaled).tolist() == [20.0, 32.5, 45.0, 45.0, 20.0]
+
+
+def test_a_schema_with_a_numeric_target_survives_toml():
+    assert Schema.from_toml(WEEKS.to_toml()) == WEEKS
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("low = 1", r"\[target\] has wrong keys: missing high"),
+        ("low = 1\nhigh = 2\nclasses = [1, 2]", r"unknown classes"),
+        ("low = 2\nhigh = 2", "low must be below high"),
+        ("low = 0\nhigh = inf", "high must be finite"),
+    ],
+)
+def test_a_wrong_numeric_target_is_refused(target, message):
+    text = f'[target]\nname = "y"\n{target}\n[columns.x]\nlow = 0\nhigh = 1\n'
+    with pytest.raises(InvalidArgumentError, match=message):
+        Schema.from_toml(text)
+
+
+@pytest.mark.parametrize("values", [[1.0, None], ["a", "b"]])
+def test_numeric_targets_that_are_missing_or_text_are_refused(values):
+    with pytest.raises(InvalidArgumentError, match="weeks"):
+        WEEKS.encode_target(pd.DataFrame({"weeks": values}))
+
+
+def test_what_needs_classes_refuses_a_numeric_target():
+    with pytest.raises(InvalidArgumentError, match="must have classes here"):
+        _ = WEEKS.class_target
+    assert SCHEMA.class_target == SCHEMA.target

@@ -1,7 +1,7 @@
 """Records from tables and images, under a public schema."""
 
 from tacit.data.adult import ADULT_SCHEMA, load_adult
-from tacit.data.columns import Categorical, Column, Numeric, Scale, Target
+from tacit.data.columns import Categorical, Column, Numeric, NumericTarget, Scale, Target
 from tacit.data.images import encode_images
 from tacit.data.records import as_records
 from tacit.data.schema import Schema
@@ -14,6 +14,7 @@ __all__ = [
     "Categorical",
     "Column",
     "Numeric",
+    "NumericTarget",
     "Scale",
     "Schema",
     "Target",

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["Categorical", "Column", "Features", "Level", "Numeric", "Scale", "Target"]
+__all__ = [
+    "Categorical",
+    "Column",
+    "Features",
+    "Level",
+    "Numeric",
+    "NumericTarget",
+    "Scale",
+    "Target",
+]
 
 Features: TypeAlias = NDArray[np.float32]
 """One row of features per row of a table."""
@@ -198,6 +207,75 @@ class Target:
                 "included). Correct the class list or the labels, or leave these rows out."
             )
         return labels.astype(np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumericTarget:
+    """The column of numbers to predict, and its public range.
+
+    A value is clipped to ``[low, high]`` and scaled to ``[-1, 1]``, where models predict it.
+
+    Guarantee:
+      The target of a row depends on that row alone and lies in ``[-1, 1]``.
+
+    Args:
+      name: the column's name in the table.
+      low: the smallest value that is told apart; public knowledge, not the minimum of the data.
+      high: the largest value that is told apart.
+
+    Example:
+      >>> weeks = NumericTarget(name="weeks", low=20, high=45)
+      >>> weeks.encode(pd.Series([32.5, 50.0])).tolist()
+      [0.0, 1.0]
+      >>> weeks.decode(np.array([0.0, 1.0])).tolist()
+      [32.5, 45.0]
+    """
+
+    name: str
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _require_name(self.name)
+        _check.finite(low=self.low, high=self.high)
+        # The centre, too, must be a number of the user's that float64 holds.
+        if not 0 < self.high - self.low < float("inf"):
+            raise InvalidArgumentError(
+                f"target {self.name!r}: low must be below high; got {self.low!r} and {self.high!r}."
+            )
+
+    @property
+    def half_range(self) -> float:
+        """How many of the user's units one unit of the model is."""
+        return 0.5 * self.high - 0.5 * self.low
+
+    def encode(self, values: "pd.Series[Any]") -> NDArray[np.float32]:
+        """Returns targets in ``[-1, 1]``; raises if one is missing.
+
+        The error tells how many are missing, which depends on the records: do not publish it.
+        """
+        if not _holds_numbers(values.dtype):
+            raise InvalidArgumentError(
+                f"target {self.name!r} must hold numbers; got dtype {values.dtype}. Convert it "
+                "with pandas.to_numeric, or declare its classes."
+            )
+        numbers = _floats(values)
+        missing = int(np.sum(np.isnan(numbers)))
+        if missing:
+            raise InvalidArgumentError(
+                f"column {self.name!r}: {missing} of {numbers.size} targets are missing. "
+                "Leave these rows out."
+            )
+        clipped = np.clip(numbers, self.low, self.high)
+        return ((clipped - self._centre) / self.half_range).astype(np.float32)
+
+    def decode(self, scaled: NDArray[Any]) -> NDArray[np.float64]:
+        """Returns what scaled targets, or predictions of them, are in the user's units."""
+        return np.asarray(scaled, np.float64) * self.half_range + self._centre
+
+    @property
+    def _centre(self) -> float:
+        return 0.5 * self.low + 0.5 * self.high
 
 
 def _holds_numbers(dtype: Any) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.data import _toml
-from tacit.data.columns import Categorical, Column, Features, Numeric, Scale, Target
+from tacit.data.columns import Categorical, Column, Features, Numeric, NumericTarget, Scale, Target
 from tacit.errors import InvalidArgumentError
 
 __all__ = ["Schema", "require_columns"]
@@ -31,7 +31,7 @@ class Schema:
 
     Args:
       columns: the columns that become features, in order; the table may have more.
-      target: the column to predict.
+      target: the column to predict: its classes, or the range of its numbers.
       max_norm: if given, all features are multiplied by the constant that makes it the
         ``norm_bound``. By default single features lie in [-1, 1].
 
@@ -53,7 +53,7 @@ class Schema:
     """
 
     columns: tuple[Column, ...]
-    target: Target
+    target: Target | NumericTarget
     max_norm: float | None = None
 
     def __post_init__(self) -> None:
@@ -81,14 +81,27 @@ class Schema:
         """The public upper bound on the Euclidean norm of an encoded row."""
         return math.sqrt(len(self.columns)) if self.max_norm is None else self.max_norm
 
+    @property
+    def class_target(self) -> Target:
+        """The target, for what needs classes; raises where it is numeric."""
+        if not isinstance(self.target, Target):
+            raise InvalidArgumentError(
+                f"the target {self.target.name!r} must have classes here; the schema declares a"
+                " range of numbers."
+            )
+        return self.target
+
     def encode(self, frame: pd.DataFrame) -> Features:
         """Returns the features of a table, one row per row; the target is not needed."""
         require_columns(frame, [column.name for column in self.columns])
         features = np.hstack([column.encode(frame[column.name]) for column in self.columns])
         return features * np.float32(self.norm_bound / math.sqrt(len(self.columns)))
 
-    def encode_target(self, frame: pd.DataFrame) -> NDArray[np.int32]:
-        """Returns the class numbers of a table; raises if a label is not a class."""
+    def encode_target(self, frame: pd.DataFrame) -> NDArray[np.int32] | NDArray[np.float32]:
+        """Returns the class numbers of a table, or its scaled numeric targets.
+
+        Raises if a label is not a class, or a number is missing.
+        """
         require_columns(frame, [self.target.name])
         return self.target.encode(frame[self.target.name])
 
@@ -104,7 +117,8 @@ class Schema:
     def from_toml(cls, text: str) -> "Schema":
         """Reads a schema: a ``[target]`` table and one ``[columns.NAME]`` table per column.
 
-        A column with ``categories`` is categorical, one with ``low`` and ``high`` numeric.
+        A column with ``categories`` is categorical, one with ``low`` and ``high`` numeric; so is
+        a target with ``low`` and ``high`` instead of ``classes``.
 
         Example:
           >>> Schema.from_toml('''
@@ -120,13 +134,12 @@ class Schema:
         """
         document = _toml.loads(text)
         _require_keys("the schema", document, required={"target", "columns"}, optional={"max_norm"})
-        target, columns = document["target"], document["columns"]
-        _require_keys("[target]", target, required={"name", "classes"}, optional=set())
+        target, columns = _target(document["target"]), document["columns"]
         if not isinstance(columns, Mapping):
             raise InvalidArgumentError("columns must be tables [columns.NAME].")
         return cls(
             columns=tuple(_column(name, table) for name, table in columns.items()),
-            target=Target(name=target["name"], classes=_listed(target["classes"])),
+            target=target,
             max_norm=document.get("max_norm"),
         )
 
@@ -157,6 +170,14 @@ def _require_keys(what: str, table: object, *, required: set[str], optional: set
         raise InvalidArgumentError(f"{what} has wrong keys: {', '.join(wrong)}.")
 
 
+def _target(table: Mapping[str, Any]) -> Target | NumericTarget:
+    if isinstance(table, Mapping) and ("low" in table or "high" in table):
+        _require_keys("[target]", table, required={"name", "low", "high"}, optional=set())
+        return NumericTarget(name=table["name"], low=table["low"], high=table["high"])
+    _require_keys("[target]", table, required={"name", "classes"}, optional=set())
+    return Target(name=table["name"], classes=_listed(table["classes"]))
+
+
 def _column(name: str, table: Mapping[str, Any]) -> Column:
     what = f"[columns.{name}]"
     if isinstance(table, Mapping) and "categories" in table:
@@ -180,10 +201,12 @@ def _listed(values: object) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _fields(part: Column | Target) -> dict[str, Any]:
+def _fields(part: Column | Target | NumericTarget) -> dict[str, Any]:
     match part:
         case Target(name=name, classes=classes):
             return {"name": name, "classes": list(classes)}
+        case NumericTarget(name=name, low=low, high=high):
+            return {"name": name, "low": low, "high": high}
         case Categorical(categories=categories):
             return {"categories": list(categories)}
         case Numeric(low=low, high=high, scale=scale, knots=knots):

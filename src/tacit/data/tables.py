@@ -20,6 +20,8 @@ def encode_table(
 ) -> Record:
     """Returns the records of a table with labels; ``x`` are features, ``y`` class numbers.
 
+    Where the target is numeric, ``y`` is in ``[-1, 1]``.
+
     For rows without labels ``schema.encode(frame)`` gives the same features.
 
     Guarantee:

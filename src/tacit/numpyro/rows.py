@@ -81,7 +81,7 @@ class RowCode:
     @property
     def parts(self) -> tuple[Numeric | Categorical | Target, ...]:
         """The columns in order, the target last."""
-        return (*self.schema.columns, self.schema.target)
+        return (*self.schema.columns, self.schema.class_target)
 
     @property
     def numeric(self) -> tuple[Numeric, ...]:

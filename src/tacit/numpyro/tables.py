@@ -39,7 +39,7 @@ def as_table(
       0   30  Male   no
       1   90   NaN  yes
     """
-    parts = (*schema.columns, schema.target)
+    parts = (*schema.columns, schema.class_target)
     missing = sorted({part.name for part in parts} - set(values))
     if missing:
         raise InvalidArgumentError(

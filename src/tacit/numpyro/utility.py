@@ -103,12 +103,12 @@ def marginal_distances(
     require_columns(real, _names(schema))
     return {
         part.name: _distance(part, synthetic[part.name], real[part.name])
-        for part in (*schema.columns, schema.target)
+        for part in (*schema.columns, schema.class_target)
     }
 
 
 def _names(schema: Schema) -> list[str]:
-    return [part.name for part in (*schema.columns, schema.target)]
+    return [part.name for part in (*schema.columns, schema.class_target)]
 
 
 def _distance(part: Column | Target, ours: "pd.Series[Any]", theirs: "pd.Series[Any]") -> float:
@@ -143,7 +143,7 @@ def _scores(classifier: Any, train: pd.DataFrame, test: pd.DataFrame, schema: Sc
     if np.all(train_labels == train_labels[0]):  # a bad table, about which classifiers complain
         classifier = DummyClassifier()
     classifier.fit(schema.encode(train), train_labels)
-    probabilities = np.zeros((len(test), len(schema.target.classes)))
+    probabilities = np.zeros((len(test), len(schema.class_target.classes)))
     probabilities[:, classifier.classes_] = classifier.predict_proba(schema.encode(test))
     labels = schema.encode_target(test)
     is_binary = probabilities.shape[1] == 2

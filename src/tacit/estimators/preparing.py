@@ -1,0 +1,230 @@
+"""Preparing a fit: schema, recipe and budget become a model and a calibrated plan; no record."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dp_accounting
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+from dp_accounting import DpEvent
+from numpy.typing import NDArray
+
+from tacit import _check
+from tacit.data import Categorical as CategoricalColumn
+from tacit.data import Column, Scale, Schema, Target
+from tacit.errors import InvalidArgumentError
+from tacit.estimators.recipe import TARGET_NOISE, Facts, Recipe, completed
+from tacit.inference import (
+    IVON,
+    SGD,
+    SGHMC,
+    SGLD,
+    SWAG,
+    VI,
+    MeanField,
+    Method,
+    Plan,
+    calibrate,
+    data_free_clip_norm,
+    synthetic_records,
+)
+from tacit.models import (
+    MLP,
+    Bernoulli,
+    Categorical,
+    GaussianPrior,
+    LearntGaussian,
+    Likelihood,
+    Model,
+    bayesian,
+)
+from tacit.privacy.budget import Budget
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
+
+__all__ = ["Prepared", "prepare"]
+
+_CHUNK = 256
+_NUM_SYNTHETIC = 256
+_NUM_KEPT = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """All that a fit needs besides records; public, and printed by ``tacit plan``.
+
+    To run a method or model that no recipe names, make one of these by hand.
+
+    Attributes:
+      schema: the public description of the table.
+      recipe: with every setting filled in.
+      budget: what may be spent.
+      model: what is inferred.
+      plan: calibrated to the budget.
+    """
+
+    schema: Schema
+    recipe: Recipe
+    budget: Budget
+    model: Model
+    plan: Plan
+
+
+def prepare(
+    schema: Schema,
+    recipe: Recipe | None = None,
+    *,
+    num_records: int,
+    budget: Budget,
+    spent: DpEvent | None = None,
+    spent_is_secure: bool = True,
+) -> Prepared:
+    """Returns a model and the plan that spends the budget on it.
+
+    Guarantee:
+      No record is touched: everything follows from the schema, the recipe, the number of units of
+      privacy and the budget, all of them public.
+
+    Args:
+      schema: the public description of the table.
+      recipe: settings; those left open are chosen from the public facts.
+      num_records: units of privacy: rows, or people where ``groups`` are given.
+      budget: what may be spent; `Budget.non_private()` gives a plan without clip and noise.
+      spent: what was already released on these records for this fit, such as private bounds.
+      spent_is_secure: whether its noise came from a secret key.
+
+    Example:
+      >>> from tacit.data import ADULT_SCHEMA
+      >>> prepared = prepare(
+      ...     ADULT_SCHEMA, num_records=1000, budget=Budget(epsilon=1.0, delta=1e-5)
+      ... )
+      >>> prepared.plan.method.num_records
+      1000
+    """
+    _check.positive_integer(num_records=num_records)
+    target = schema.target
+    facts = Facts(
+        num_records=num_records,
+        num_features=len(schema.feature_names),
+        num_classes=len(target.classes) if isinstance(target, Target) else None,
+        epsilon=budget.epsilon,
+    )
+    recipe = completed(recipe or Recipe(), facts)
+    model = _model(recipe, facts)
+    if recipe.clip_norm is None:
+        inputs = jnp.asarray(_synthetic_features(schema, num_rows=_NUM_SYNTHETIC))
+        norm = data_free_clip_norm(model, synthetic_records(model, inputs))
+        recipe = replace(recipe, clip_norm=norm)
+    is_private = math.isfinite(budget.epsilon)
+    plan = _plan(recipe, num_records, is_private=is_private)
+    plan = replace(
+        plan,
+        spent=dp_accounting.NoOpDpEvent() if spent is None else spent,
+        spent_is_secure=spent_is_secure,
+    )
+    return Prepared(
+        schema=schema,
+        recipe=recipe,
+        budget=budget,
+        model=model,
+        plan=calibrate(plan, budget) if is_private else plan,
+    )
+
+
+def _model(recipe: Recipe, facts: Facts) -> Model:
+    likelihood: Likelihood
+    match facts.num_classes:
+        case None:
+            likelihood = LearntGaussian(initial_std=TARGET_NOISE)
+        case 2:
+            likelihood = Bernoulli()
+        case num_classes:
+            likelihood = Categorical(num_classes=num_classes)
+    assert recipe.hidden is not None
+    assert recipe.prior_std is not None
+    network = MLP(
+        num_inputs=facts.num_features, hidden=recipe.hidden, num_outputs=likelihood.num_outputs
+    )
+    return bayesian(network, prior=GaussianPrior(std=recipe.prior_std), likelihood=likelihood)
+
+
+def _plan(recipe: Recipe, num_records: int, *, is_private: bool) -> Plan:
+    assert recipe.num_steps is not None
+    num_steps = recipe.num_steps
+    method = _method(recipe, _release(recipe, num_records, is_private=is_private))
+    if recipe.method not in ("sgld", "sghmc"):
+        return Plan(method=method, num_steps=num_steps)
+    burn_in = num_steps // 2
+    thinning = max(1, (num_steps - burn_in) // _NUM_KEPT)
+    return Plan(method=method, num_steps=num_steps, burn_in=burn_in, thinning=thinning)
+
+
+def _release(recipe: Recipe, num_records: int, *, is_private: bool) -> GaussianSum:
+    assert recipe.batch_size is not None
+    assert recipe.clip_norm is not None
+    sampling: Sampling
+    if recipe.batch_size >= num_records:
+        sampling = FullBatch(num_records=num_records)
+    else:
+        sampling = PoissonBatch(num_records=num_records, batch_size=recipe.batch_size)
+    if not is_private:
+        return GaussianSum.non_private(sampling=sampling, chunk_size=_CHUNK)
+    return GaussianSum(
+        sampling=sampling,
+        clip_norm=recipe.clip_norm,
+        noise_multiplier=1.0,
+        chunk_size=_CHUNK,
+    )
+
+
+def _method(recipe: Recipe, release: GaussianSum) -> Method:
+    assert recipe.learning_rate is not None
+    assert recipe.num_steps is not None
+    rate, num_records = recipe.learning_rate, release.sampling.num_records
+    descent = SGD(release=release, optimizer=optax.sgd(rate, momentum=0.9))
+    # Without privacy there is no noise that could serve as Langevin noise.
+    temperature = 0.0 if release.is_private else 1.0
+    step_size = 2 * rate / num_records
+    match recipe.method:
+        case "sgld":
+            return SGLD(release=release, step_size=step_size, langevin_temperature=temperature)
+        case "sghmc":
+            return SGHMC(
+                release=release,
+                step_size=step_size,
+                friction=0.1,
+                langevin_temperature=temperature,
+            )
+        case "sgd":
+            return descent
+        case "swag":
+            start = recipe.num_steps // 2
+            return SWAG(base=descent, start=start, rank=min(10, recipe.num_steps - start))
+        case "vi":
+            return VI(release=release, optimizer=descent.optimizer, guide=MeanField(init_std=0.03))
+        case "ivon":
+            return IVON(release=release, learning_rate=rate)
+    raise InvalidArgumentError(f"method must be known; got {recipe.method!r}.")
+
+
+def _synthetic_features(schema: Schema, *, num_rows: int) -> NDArray[np.float32]:
+    """Returns rows drawn evenly from the schema, from a fixed seed."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {column.name: _synthetic_values(rng, column, num_rows) for column in schema.columns}
+    )
+    return schema.encode(frame)
+
+
+def _synthetic_values(rng: np.random.Generator, column: Column, num_rows: int) -> "pd.Series[Any]":
+    if isinstance(column, CategoricalColumn):
+        positions = rng.integers(len(column.categories), size=num_rows)
+        return pd.Series([column.categories[at] for at in positions])
+    if column.scale is Scale.LOG1P:
+        return pd.Series(
+            np.expm1(rng.uniform(np.log1p(column.low), np.log1p(column.high), num_rows))
+        )
+    return pd.Series(rng.uniform(column.low, column.high, num_rows))
