@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli import calibrate, demo, epsilon
+from tacit.cli import calibrate, demo, epsilon, explain
 from tacit.errors import TacitError
 
 __all__ = ["app", "main"]
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
+app.command("explain")(explain.explain)
 
 
 def main() -> None:
