@@ -1,0 +1,18 @@
+"""The privacy statement of a run: made from what was executed, and checked from the file alone."""
+
+from tacit.privacy.statement.executed import tail_of
+from tacit.privacy.statement.fields import Statement, Tuning, statement_from_json
+from tacit.privacy.statement.making import make_statement
+from tacit.privacy.statement.reading import read_statement
+from tacit.privacy.statement.verification import Verification, verify_statement
+
+__all__ = [
+    "Statement",
+    "Tuning",
+    "Verification",
+    "make_statement",
+    "read_statement",
+    "statement_from_json",
+    "tail_of",
+    "verify_statement",
+]

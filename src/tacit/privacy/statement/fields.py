@@ -1,0 +1,169 @@
+"""The fields of a privacy statement, and the statement as JSON."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from tacit.errors import InvalidArgumentError, TacitError
+from tacit.privacy.statement import text
+
+__all__ = ["Statement", "Tuning", "checksum", "statement_from_json"]
+
+STATEMENT_VERSION = 1
+
+Tuning: TypeAlias = Literal["none", "public", "counted", "not counted"]
+"""How settings were chosen: not at all, on public records, on these and paid for, or not paid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What is promised about a run, and what it rests on.
+
+    ``str`` gives the promise in a few lines, `text` all of it.
+
+    Attributes:
+      epsilon: of everything executed, at `delta`, rounded up; infinite when nothing is promised,
+        as under an infinite budget, whatever the noise was.
+      epsilon_text: the same for people, with INSECURE where the noise was not secret and "about"
+        where the accountant is no bound.
+      delta: the failure probability, with what the noise's cut tail takes of it.
+      adjacency: which two data sets the promise compares.
+      accountant: who computed epsilon, and whether it is a bound.
+      unit: what one unit of privacy is.
+      num_units: how many there are; public.
+      not_protected: what the promise takes as public.
+      composition: how the costs of releases add up.
+      releases: how many noisy sums left the engine.
+      cost: the executed mechanisms, from which epsilon can be computed again.
+      randomness: where noise, batches and masks came from.
+      noise: what the noise is and what its cut tail adds to delta.
+      is_secure: whether the randomness is secret; a seed is not.
+      is_bound: whether epsilon is an upper bound or an approximation.
+      date: when the run ended, in coordinated universal time.
+      version: of this list of fields.
+      intended_use: what the artefacts are for, in the owner's words.
+      summary: the promise in plain language.
+      mechanism: what was done to the records, with its sources.
+      threat_model: whom the promise holds against.
+      rows_per_unit: how many rows of one unit count at most.
+      num_units_is_public: whether the promise takes the number of units as known.
+      curve: epsilon at other deltas, as ``{"delta", "epsilon"}``; all hold at once.
+      best_attack: no test for one unit's presence does better than ``true_positive_rate`` at
+        ``false_positive_rate``; None where nothing is promised.
+      cross_check: epsilon by another accountant, as ``{"accountant", "epsilon"}``, or None.
+      num_steps: updates of each chain; None where the caller has no steps.
+      num_chains: how many chains.
+      releases_made: each kind of release as executed: sampling, rate, noise, times.
+      engines: each configured sum: clip norm and rule, batch, and what it is divided by.
+      num_values: how many numbers the largest release has; the tail depends on it.
+      tail: what the cut tail of the noise takes of delta.
+      artefacts_covered: what may be published under this promise.
+      artefacts_not_covered: what may not.
+      tuning: how settings were chosen.
+      other_releases: what else is known to have been released about the same records.
+      audit: what an empirical audit found; never a guarantee.
+      metrics_data: which records published metrics come from.
+      recompute: how to check epsilon with nothing but this file.
+      software: names and versions.
+    """
+
+    epsilon: float
+    epsilon_text: str
+    delta: float
+    adjacency: str
+    accountant: str
+    unit: str
+    num_units: int
+    not_protected: str
+    composition: str
+    releases: int
+    cost: dict[str, Any]
+    randomness: str
+    noise: str
+    is_secure: bool
+    is_bound: bool
+    date: str
+    summary: str
+    mechanism: str
+    curve: list[dict[str, float]]
+    best_attack: dict[str, float] | None
+    cross_check: dict[str, Any] | None
+    releases_made: list[dict[str, Any]]
+    engines: list[dict[str, Any]]
+    num_values: int
+    tail: float
+    software: dict[str, str]
+    num_steps: int | None = None
+    num_chains: int = 1
+    rows_per_unit: int = 1
+    num_units_is_public: bool = True
+    version: int = STATEMENT_VERSION
+    intended_use: str = "not stated"
+    threat_model: str = text.THREAT_MODEL
+    artefacts_covered: list[str] = field(default_factory=lambda: list(text.COVERED))
+    artefacts_not_covered: list[str] = field(default_factory=lambda: list(text.NOT_COVERED))
+    tuning: Tuning = "not counted"
+    other_releases: str = text.OTHER_RELEASES
+    audit: str = "none is part of this statement"
+    metrics_data: str = "no metric is part of this statement"
+    recompute: str = text.RECOMPUTE
+
+    def __post_init__(self) -> None:
+        if self.tuning not in get_args(Tuning):
+            raise InvalidArgumentError(
+                f"tuning must be one of {', '.join(get_args(Tuning))}; got {self.tuning!r}."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the statement as JSON-able data; an infinite epsilon is the text 'infinity'."""
+        document = dataclasses.asdict(self)
+        if math.isinf(self.epsilon):
+            document["epsilon"] = "infinity"
+        return document
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes ``statement.json``, with a checksum, and ``statement.txt``."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        document = self.to_json()
+        sealed = document | {"sha256": checksum(document)}
+        content = json.dumps(sealed, indent=2, allow_nan=False) + "\n"
+        (folder / "statement.json").write_text(content, encoding="utf-8")
+        (folder / "statement.txt").write_text(self.text() + "\n", encoding="utf-8")
+
+    def text(self) -> str:
+        """Returns all of the statement for people."""
+        return text.full(self.to_json())
+
+    def __str__(self) -> str:
+        return text.short(self.to_json())
+
+
+def checksum(document: Mapping[str, Any]) -> str:
+    """Returns the checksum of a statement, without the one in it; guards against accidents."""
+    content = {key: value for key, value in document.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def statement_from_json(document: Mapping[str, Any]) -> Statement:
+    """Returns the statement that `Statement.to_json` described.
+
+    Raises:
+      TacitError: where a field is missing.
+    """
+    fields = {item.name: item for item in dataclasses.fields(Statement)}
+    missing = sorted(fields.keys() - document.keys())
+    if missing:
+        raise TacitError(
+            f"the statement has no {', '.join(missing)}. It was made by an older tacit, or is not a"
+            " privacy statement."
+        )
+    values = {name: document[name] for name in fields}
+    values["epsilon"] = float(document["epsilon"])
+    return Statement(**values)

@@ -1,0 +1,188 @@
+"""Making a privacy statement from what was executed."""
+
+import datetime
+import functools
+import importlib.metadata
+import json
+import math
+import platform
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from tacit.errors import UnprovenAccountingError
+from tacit.privacy.accounting import RDP, Accountant, round_up
+from tacit.privacy.budget import Budget
+from tacit.privacy.events import event_to_json, noise_multipliers, num_shards
+from tacit.privacy.noise import MAX_MAGNITUDE
+from tacit.privacy.statement import text
+from tacit.privacy.statement.executed import engines_in, releases_made, tail_of
+from tacit.privacy.statement.fields import Statement, Tuning
+
+__all__ = ["make_statement"]
+
+_CURVE = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+_FALSE_POSITIVE_RATE = 0.01
+_PACKAGES = ("tacit", "dp-accounting", "jax", "numpy", "scipy")
+
+
+def make_statement(
+    *,
+    cost: DpEvent,
+    budget: Budget,
+    unit: str,
+    num_units: int,
+    num_values: int,
+    is_secure: bool,
+    method: object = None,
+    num_steps: int | None = None,
+    num_chains: int = 1,
+    rows_per_unit: int = 1,
+    tuning: Tuning = "not counted",
+    intended_use: str = "not stated",
+) -> Statement:
+    """Returns the statement for an executed cost.
+
+    Args:
+      cost: what was executed.
+      budget: gives delta and the accountant.
+      unit: what one unit of privacy is.
+      num_units: how many there are.
+      num_values: how many numbers the largest release has.
+      is_secure: whether the noise came from a secret key.
+      method: the configuration in which the noisy sums are found, with their clip norms.
+      num_steps: updates of each chain.
+      num_chains: how many chains.
+      rows_per_unit: how many rows of one unit count at most.
+      tuning: how settings were chosen; without a word it is taken as not counted.
+      intended_use: what the artefacts are for.
+
+    Guarantee:
+      ``epsilon`` is computed from ``cost``, not copied from the budget, at the delta that the
+      noise's cut tail leaves, and rounded up. An infinite budget promises nothing.
+    """
+    accountant: Accountant = budget.accountant
+    tail = tail_of(cost, num_values=num_values)
+    epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(cost, tail=tail)
+    rounded = epsilon_text = round_up(epsilon)
+    is_private = math.isfinite(epsilon)
+    if is_private:
+        epsilon_text = rounded if accountant.is_bound else f"about {rounded}"
+        epsilon_text = epsilon_text if is_secure else f"{epsilon_text} INSECURE"
+    made = releases_made(cost)
+    curve = _curve(cost, budget, tail, float(rounded)) if is_private else []
+    facts: dict[str, Any] = {
+        "epsilon": float(rounded),
+        "delta": budget.delta,
+        "unit": unit,
+        "is_bound": accountant.is_bound,
+        "is_secure": is_secure,
+        "best_attack": _best_attack(curve) if is_private else None,
+    }
+    return Statement(
+        **facts,
+        summary=text.summary(facts),
+        epsilon_text=epsilon_text,
+        adjacency=f"{accountant.adjacency}: {accountant.adjacency.sentence}",
+        accountant=accountant.describe(),
+        num_units=num_units,
+        not_protected="the number of units, the schema, the list of classes, the plan",
+        composition=_composition(cost),
+        releases=sum(count for _, count in noise_multipliers(cost)),
+        cost=json.loads(json.dumps(event_to_json(cost))),
+        randomness=(
+            "ChaCha20, 256-bit key from the operating system"
+            if is_secure
+            else "ChaCha20 from a known seed: INSECURE, anyone who has it can take the noise off"
+        ),
+        noise=_noise(cost, tail),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        mechanism=text.MECHANISM.format(batches=_batches(made)),
+        curve=curve,
+        cross_check=_cross_check(cost, budget, tail) if is_private else None,
+        releases_made=made,
+        engines=engines_in(method),
+        num_values=num_values,
+        tail=tail,
+        software=_software(),
+        num_steps=num_steps,
+        num_chains=num_chains,
+        rows_per_unit=rows_per_unit,
+        tuning=tuning,
+        intended_use=intended_use,
+    )
+
+
+def _curve(cost: DpEvent, budget: Budget, tail: float, claim: float) -> list[dict[str, float]]:
+    points = {
+        delta: float(round_up(budget.accountant.epsilon(cost, delta=delta - tail)))
+        for delta in _CURVE
+        if delta > tail
+    }
+    points[budget.delta] = claim
+    return [
+        {"delta": delta, "epsilon": epsilon}
+        for delta, epsilon in sorted(points.items(), reverse=True)
+        if math.isfinite(epsilon)
+    ]
+
+
+def _best_attack(curve: list[dict[str, float]]) -> dict[str, float]:
+    """The smallest of the bounds on power that the points give, all of which hold.
+
+    Reference:
+      Kairouz, Oh, Viswanath, "The composition theorem for differential privacy" (2015): both
+      bounds on the errors of a test.
+    """
+    rate = _FALSE_POSITIVE_RATE
+    powers = [1.0]
+    for row in curve:
+        factor = math.exp(min(row["epsilon"], 700.0))
+        powers += [
+            factor * rate + row["delta"],
+            1 - (1 - row["delta"] - rate) / factor,
+        ]
+    return {"false_positive_rate": rate, "true_positive_rate": min(powers)}
+
+
+def _cross_check(cost: DpEvent, budget: Budget, tail: float) -> dict[str, Any] | None:
+    try:
+        epsilon = RDP(adjacency=budget.accountant.adjacency).epsilon(
+            cost, delta=budget.delta - tail
+        )
+    except UnprovenAccountingError:
+        return None
+    return {"accountant": "RDP (Rényi divergences, an upper bound)", "epsilon": round_up(epsilon)}
+
+
+def _composition(cost: DpEvent) -> str:
+    largest = num_shards(cost)
+    if largest == 1:
+        return text.SEQUENTIAL
+    return (
+        f"parallel over {largest} disjoint shards: a record pays for the releases of its own shard,"
+        " which a public rule tells from its identity alone; the others never read it"
+    )
+
+
+def _noise(cost: DpEvent, tail: float) -> str:
+    if not any(multiplier > 0 for multiplier, _ in noise_multipliers(cost)):
+        return "none"
+    return (
+        f"Gaussian, float32, cut at {MAX_MAGNITUDE:.2f} standard deviations; the cut adds at most"
+        f" {tail:.1g} (counted above) to delta"
+    )
+
+
+def _batches(made: list[dict[str, Any]]) -> str:
+    kinds = sorted({row["sampling"] for row in made})
+    return " and ".join(f"a {kind}" for kind in kinds) if kinds else "nothing"
+
+
+def _software() -> dict[str, str]:
+    return {name: _version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+
+
+@functools.cache
+def _version(package: str) -> str:
+    return importlib.metadata.version(package)

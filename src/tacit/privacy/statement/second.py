@@ -1,0 +1,234 @@
+"""A second accountant: epsilon from a statement's JSON, with none of tacit's own accounting.
+
+It reads the document itself, and composes the privacy loss distributions of dp_accounting.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import dp_accounting as dpa
+import numpy as np
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy import special
+
+from tacit.errors import TacitError
+
+__all__ = ["epsilon_from_json", "releases_from_json", "tail_from_json"]
+
+_RELATION = {
+    "zero-out": dpa.NeighboringRelation.REPLACE_SPECIAL,
+    "add-remove": dpa.NeighboringRelation.ADD_OR_REMOVE_ONE,
+    "replace-one": dpa.NeighboringRelation.REPLACE_ONE,
+}
+_TAIL_BITS = 57  # a pair of the noise's values passes its edge with probability 2**-57
+_MAX_DISTINCT = 64
+
+
+class Leaf(NamedTuple):
+    """One kind of release: on what batch, with how much noise."""
+
+    kind: str
+    noise: float
+    rate: float = 1.0
+    num_records: int = 0
+    size: int = 0
+
+
+def releases_from_json(cost: Mapping[str, Any], *, adjacency: str) -> Counter[Leaf]:
+    """Returns how often each release was made, read from a statement's ``cost``.
+
+    Raises:
+      TacitError: where an entry is missing, unknown or no sensible number.
+    """
+    if adjacency not in _RELATION:
+        raise TacitError(f"the adjacency {adjacency!r} is unknown")
+    counts: Counter[Leaf] = Counter()
+    try:
+        for leaf, count in _leaves(cost, 1, adjacency):
+            counts[leaf] += count
+    except (KeyError, TypeError, ValueError) as error:
+        raise TacitError(f"the cost cannot be read ({type(error).__name__}: {error})") from None
+    return counts
+
+
+def tail_from_json(counts: Counter[Leaf], *, num_values: int) -> float:
+    """Returns what the noise's cut tail takes of delta, by the bound of docs/how-it-works.md."""
+    edge = math.sqrt(2 * _TAIL_BITS * math.log(2))
+    pairs = math.ceil(num_values / 2)
+    total = 0.0
+    for leaf, count in counts.items():
+        shift = edge / leaf.noise if leaf.noise > 0 else math.inf
+        if shift > edge**2 / 2:
+            return 1.0
+        bad = pairs + shift * math.sqrt(pairs) + math.expm1(shift) - shift
+        total += count * bad * 2.0**-_TAIL_BITS
+    return min(1.0, total)
+
+
+def epsilon_from_json(counts: Counter[Leaf], *, adjacency: str, delta: float, near: float) -> float:
+    """Returns epsilon by dp_accounting's loss distributions, an upper bound.
+
+    Args:
+      counts: what was released.
+      adjacency: which data sets are neighbours.
+      delta: without what the tail takes.
+      near: about how large epsilon is; only the fineness of the grid follows from it.
+    """
+    if delta <= 0 or any(leaf.noise == 0 for leaf in counts):
+        return math.inf
+    merged = _merged(counts)
+    # Errors grow with the square of the interval, time with the distributions to be composed.
+    interval = max(1e-4 if len(merged) <= 4 else 5e-4, 1e-5 * near)
+    total = pld.identity(value_discretization_interval=interval)
+    for leaf, count in merged.items():
+        total = total.compose(_loss(leaf, count, adjacency, interval))
+    return float(total.get_epsilon_for_delta(delta))
+
+
+def _leaves(cost: Mapping[str, Any], count: int, adjacency: str) -> Iterator[tuple[Leaf, int]]:
+    match cost["kind"]:
+        case "NoOpDpEvent":
+            return
+        case "NonPrivateDpEvent":
+            yield Leaf("full", 0.0), count
+        case "SelfComposedDpEvent":
+            yield from _leaves(cost["event"], count * _count(cost["count"]), adjacency)
+        case "ComposedDpEvent":
+            for part in cost["events"]:
+                yield from _leaves(part, count, adjacency)
+        case "ParallelDpEvent":
+            if adjacency == "replace-one":
+                raise ValueError("disjoint shards prove nothing where a record is replaced")
+            yield from _leaves(cost["event"], count, adjacency)
+        case "GaussianDpEvent":
+            yield Leaf("full", _noise(cost)), count
+        case "PoissonSampledDpEvent":
+            yield Leaf("poisson", _noise(cost["event"]), _rate(cost["sampling_probability"])), count
+        case "TruncatedSubsampledGaussianDpEvent":
+            num_records, size = (
+                _count(cost[key]) for key in ("dataset_size", "truncated_batch_size")
+            )
+            rate, noise = _rate(cost["sampling_probability"]), _number(cost["noise_multiplier"])
+            yield Leaf("truncated", noise, rate, num_records, size), count
+        case "SampledWithoutReplacementDpEvent":
+            num_records, size = _count(cost["source_dataset_size"]), _count(cost["sample_size"])
+            rate = _rate(size / num_records)
+            yield Leaf("fixed", _noise(cost["event"]), rate, num_records, size), count
+        case other:
+            raise ValueError(f"{other!r} is no mechanism that this accountant knows")
+
+
+def _noise(cost: Mapping[str, Any]) -> float:
+    """The multiplier of one Gaussian that is worth all those on one batch."""
+    match cost["kind"]:
+        case "GaussianDpEvent":
+            return _number(cost["noise_multiplier"])
+        case "SelfComposedDpEvent":
+            parts = [_noise(cost["event"])]
+            times = _count(cost["count"])
+        case "ComposedDpEvent":
+            parts, times = [_noise(part) for part in cost["events"]], 1
+        case other:
+            raise ValueError(f"{other!r} cannot be made on a batch")
+    if 0.0 in parts:
+        return 0.0
+    precision = times * sum(part**-2 for part in parts)
+    return 1e9 if precision == 0 else precision**-0.5
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not number >= 0:
+        raise ValueError(f"a noise multiplier of {value!r}")
+    return min(number, 1e9)
+
+
+def _rate(value: Any) -> float:
+    if not 0 < float(value) <= 1:
+        raise ValueError(f"a sampling rate of {value!r}")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"a count of {value!r}")
+    return int(value)
+
+
+def _merged(counts: Counter[Leaf]) -> Counter[Leaf]:
+    """At most 64 multipliers for each kind of batch, rounded down: schedules have thousands."""
+    merged: Counter[Leaf] = Counter()
+    for _, group in groupby(sorted(counts), key=lambda leaf: leaf._replace(noise=0.0)):
+        leaves = list(group)
+        low, high = leaves[0].noise, leaves[-1].noise
+        if len(leaves) <= _MAX_DISTINCT:
+            merged.update({leaf: counts[leaf] for leaf in leaves})
+            continue
+        bottoms: dict[int, Leaf] = {}
+        for leaf in leaves:
+            cell = int(_MAX_DISTINCT * math.log(leaf.noise / low) / math.log(high / low))
+            bottom = bottoms.setdefault(min(cell, _MAX_DISTINCT - 1), leaf)
+            merged[bottom] += counts[leaf]
+    return merged
+
+
+def _loss(leaf: Leaf, count: int, adjacency: str, interval: float) -> Any:
+    relation = _RELATION[adjacency]
+    match leaf.kind:
+        case "full":
+            return pld.from_gaussian_mechanism(
+                leaf.noise / math.sqrt(count),
+                value_discretization_interval=interval,
+                neighboring_relation=relation,
+            )
+        case "poisson":
+            loss = pld.from_gaussian_mechanism(
+                leaf.noise,
+                value_discretization_interval=interval,
+                sampling_prob=leaf.rate,
+                neighboring_relation=relation,
+            )
+        case "truncated":
+            loss = pld.from_truncated_subsampled_gaussian_mechanism(
+                dataset_size=leaf.num_records,
+                sampling_probability=leaf.rate,
+                truncated_batch_size=leaf.size,
+                noise_multiplier=leaf.noise,
+                value_discretization_interval=interval,
+                neighboring_relation=relation,
+            )
+        case _ if adjacency == "add-remove":
+            # A record that comes or goes moves another one in or out: twice the clip norm.
+            loss = pld.from_gaussian_mechanism(
+                leaf.noise / 2, value_discretization_interval=interval, sampling_prob=leaf.rate
+            )
+        case _:
+            loss = _fixed_size(leaf, interval)
+    return loss.self_compose(count)
+
+
+def _fixed_size(leaf: Leaf, interval: float) -> Any:
+    """A batch of fixed size in which one record is replaced.
+
+    Reference:
+      Balle, Barthe, Gaboardi, "Privacy amplification by subsampling" (2018), theorem 9:
+      ``delta'(log(1 + q (e^eps - 1))) = q delta(eps)``. It is proven for ``eps >= 0``; as
+      neighbours are symmetric the other half follows.
+    """
+    mu = 2 / leaf.noise
+    reach = math.log1p(leaf.rate * math.expm1(min(mu**2 / 2 + 9 * mu, 700.0)))
+    steps = np.arange(0, math.ceil(reach / interval) + 1)
+    plain = np.log1p(np.expm1(steps * interval) / leaf.rate)
+    deltas = leaf.rate * (
+        special.ndtr(mu / 2 - plain / mu) - np.exp(plain + special.log_ndtr(-mu / 2 - plain / mu))
+    )
+    deltas = np.maximum(deltas, 0.0)
+    mirrored = 1 - np.exp(-steps[1:] * interval) * (1 - deltas[1:])
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        interval, -int(steps[-1]), int(steps[-1]), np.concatenate([mirrored[::-1], deltas])
+    )
+    return pld.PrivacyLossDistribution(pmf)

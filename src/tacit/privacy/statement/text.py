@@ -1,0 +1,204 @@
+"""The words of a privacy statement."""
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = [
+    "COVERED",
+    "MECHANISM",
+    "NOT_COVERED",
+    "OTHER_RELEASES",
+    "RECOMPUTE",
+    "SEQUENTIAL",
+    "THREAT_MODEL",
+    "full",
+    "short",
+    "summary",
+]
+
+SEQUENTIAL = "sequential: every record pays for every release"
+
+MECHANISM = (
+    "Gaussian noise on sums of clipped per-record values (Dwork and Roth 2014, appendix A), one"
+    " release after another (Abadi et al. 2016), on {batches}"
+)
+
+THREAT_MODEL = (
+    "an adversary who knows every record but one, the plan and this statement, who sees every"
+    " state of every chain and not only the last, and has any amount of computing power; not one"
+    " who sees the noise's key, or the machine while it runs"
+)
+
+COVERED = (
+    "the posterior: all retained states",
+    "checkpoints, the method's public Info and the progress of epsilon",
+    "whatever is computed from these without looking at the records again",
+)
+
+NOT_COVERED = (
+    "the records themselves, and any file made from them",
+    "metrics, predictions and plots on private records, unless they say what they cost",
+    "figures seen while choosing settings, unless tuning says that they are counted",
+)
+
+OTHER_RELEASES = "unknown to this run: earlier and later releases on the same records add up"
+
+RECOMPUTE = (
+    "Run `tacit statement --verify` on this file. By hand, with dp_accounting alone: rebuild"
+    " `cost` (each `kind` is a class of dp_accounting, the other entries its arguments; of a"
+    " ParallelDpEvent take `event`, once), compose it in a PLDAccountant of the stated adjacency,"
+    " and ask for epsilon at `delta` - `tail`. It must not exceed `epsilon`."
+)
+
+_TUNING = {
+    "none": "none: settings were fixed before anyone looked at the records",
+    "public": "on public records only",
+    "counted": "on these records, and counted in this epsilon or in the owner's ledger",
+    "not counted": (
+        "not counted: if settings were chosen by looking at these records, as by comparing runs,"
+        " that adds to this epsilon"
+    ),
+}
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """Returns the promise in plain language."""
+    epsilon = float(document["epsilon"])
+    if math.isinf(epsilon):
+        return (
+            "This run promises no privacy at all. Whoever sees its results may learn anything"
+            " about anyone in the data. Publish nothing of it."
+        )
+    person = document["unit"].split(" (")[0].removeprefix("one ").split(",")[0]
+    times = math.exp(min(epsilon, 700))
+    factor = f"{math.ceil(100 * times) / 100:.2f}" if times < 100 else f"{1.05 * times:.1e}"
+    attack = document["best_attack"]
+    sentences = [
+        f"Take any one {person} out of the data: no outcome of this run becomes more than {factor}"
+        f" times as likely, or as unlikely, up to a chance of {document['delta']:g}.",
+    ]
+    if attack is not None:
+        sentences.append(
+            f"So a test that wrongly accuses {100 * attack['false_positive_rate']:.3g} % of the"
+            f" absent can find at most {100 * attack['true_positive_rate']:.1f} % of the present,"
+            " whatever else its author knows."
+        )
+    sentences.append(
+        "It does not hide what is true of many at once: that is what a model is to learn."
+    )
+    if not document["is_bound"]:
+        sentences.insert(0, "NOT A GUARANTEE: epsilon was approximated.")
+    if not document["is_secure"]:
+        sentences.insert(
+            0, "INSECURE: the noise came from a known seed, so none of this holds in earnest."
+        )
+    return " ".join(sentences)
+
+
+def promise(document: Mapping[str, Any]) -> str:
+    """Returns the first line: what is promised, or that nothing is."""
+    if math.isinf(float(document["epsilon"])):
+        return "NOT PRIVATE: epsilon is infinity; publish nothing of this run."
+    line = f"({document['epsilon_text']}, {document['delta']:g})-differentially private"
+    return line if document["is_bound"] else f"approximately {line}: NOT A GUARANTEE"
+
+
+def short(document: Mapping[str, Any]) -> str:
+    """Returns the statement in a few lines."""
+    rows = {
+        "adjacency": document["adjacency"],
+        "unit": f"{document['unit']}; {document['num_units']} of them",
+        "accountant": document["accountant"],
+        "releases": document["releases"],
+        "composition": document["composition"],
+        "randomness": document["randomness"],
+        "noise": document["noise"],
+        "not covered": document["not_protected"],
+        "date": document["date"],
+    }
+    if document["composition"] == SEQUENTIAL:
+        del rows["composition"]
+    return "\n".join([promise(document), *(f"  {name:12} {row}" for name, row in rows.items())])
+
+
+def full(document: Mapping[str, Any]) -> str:
+    """Returns all of the statement, wrapped, under headings."""
+    lines = ["PRIVACY STATEMENT", "", promise(document), ""]
+    lines += textwrap.wrap(document["summary"], 92)
+    for heading, rows in sections(document):
+        lines += ["", heading]
+        for name, row in rows:
+            lines += textwrap.wrap(
+                f"{name:18} {row}", 92, initial_indent="  ", subsequent_indent=" " * 21
+            )
+    return "\n".join(lines)
+
+
+def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yields the headings of a statement, each with its rows of a name and a text."""
+    yield (
+        "What is promised",
+        [
+            ("unit of privacy", f"{document['unit']}; {document['num_units']} of them"),
+            ("rows per unit", f"at most {document['rows_per_unit']}"),
+            ("adjacency", document["adjacency"]),
+            ("holds against", document["threat_model"]),
+            ("not protected", document["not_protected"]),
+            ("covered", "; ".join(document["artefacts_covered"])),
+            ("not covered", "; ".join(document["artefacts_not_covered"])),
+            ("intended use", document["intended_use"]),
+        ],
+    )
+    yield "What was executed", list(_executed(document))
+    yield "How epsilon was computed", list(_accounted(document))
+    yield (
+        "What else to know",
+        [
+            ("tuning", _TUNING[document["tuning"]]),
+            ("other releases", document["other_releases"]),
+            ("audit", document["audit"]),
+            ("metrics", document["metrics_data"]),
+            ("software", ", ".join(f"{k} {v}" for k, v in document["software"].items())),
+            ("date", document["date"]),
+            ("version", f"{document['version']} of this statement's fields"),
+        ],
+    )
+
+
+def _executed(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "mechanism", document["mechanism"]
+    if document["num_steps"] is not None:
+        yield "steps", f"{document['num_steps']} of each of {document['num_chains']} chain(s)"
+    yield "releases", f"{document['releases']} noisy sums"
+    for row in document["releases_made"]:
+        low, high = row["lowest_noise_multiplier"], row["highest_noise_multiplier"]
+        noise = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+        size = "" if row["size"] is None else f", size {row['size']}"
+        yield (
+            "",
+            f"{row['times']} x {row['sampling']}, rate {row['rate']:.6g}{size},"
+            f" noise multiplier {noise}",
+        )
+    for engine in document["engines"]:
+        yield (
+            f"sum {engine['name']!r}",
+            f"{engine['clipping']} clip at {engine['clip_norm']}; {engine['sampling']} of"
+            f" {engine['num_records']} records, rate {engine['rate']:.6g}, at most"
+            f" {engine['capacity']} at once; divided by {engine['normaliser']}",
+        )
+    yield "composition", document["composition"]
+    yield "noise", document["noise"]
+    yield "randomness", document["randomness"]
+
+
+def _accounted(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "accountant", document["accountant"]
+    check = document["cross_check"]
+    if check is not None:
+        yield "cross-check", f"{check['accountant']} gives {check['epsilon']}"
+    if document["curve"]:
+        pairs = (f"{row['epsilon']:g} at {row['delta']:g}" for row in document["curve"])
+        yield "epsilon at delta", "; ".join(pairs)
+    yield "to check it", document["recompute"]
