@@ -3,7 +3,7 @@
 from tacit.privacy.statement.executed import tail_of
 from tacit.privacy.statement.fields import Statement, Tuning, statement_from_json
 from tacit.privacy.statement.making import make_statement
-from tacit.privacy.statement.reading import read_statement
+from tacit.privacy.statement.reading import read_sealed_statement, read_statement
 from tacit.privacy.statement.verification import Verification, verify_statement
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Tuning",
     "Verification",
     "make_statement",
+    "read_sealed_statement",
     "read_statement",
     "statement_from_json",
     "tail_of",

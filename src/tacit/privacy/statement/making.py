@@ -8,6 +8,7 @@ import math
 import platform
 from typing import Any
 
+import numpy as np
 from dp_accounting import DpEvent
 
 from tacit.errors import UnprovenAccountingError
@@ -18,6 +19,7 @@ from tacit.privacy.noise import MAX_MAGNITUDE
 from tacit.privacy.statement import text
 from tacit.privacy.statement.executed import engines_in, releases_made, tail_of
 from tacit.privacy.statement.fields import Statement, Tuning
+from tacit.privacy.trade_off import TradeOff
 
 __all__ = ["make_statement"]
 
@@ -128,21 +130,10 @@ def _curve(cost: DpEvent, budget: Budget, tail: float, claim: float) -> list[dic
 
 
 def _best_attack(curve: list[dict[str, float]]) -> dict[str, float]:
-    """The smallest of the bounds on power that the points give, all of which hold.
-
-    Reference:
-      Kairouz, Oh, Viswanath, "The composition theorem for differential privacy" (2015): both
-      bounds on the errors of a test.
-    """
-    rate = _FALSE_POSITIVE_RATE
-    powers = [1.0]
-    for row in curve:
-        factor = math.exp(min(row["epsilon"], 700.0))
-        powers += [
-            factor * rate + row["delta"],
-            1 - (1 - row["delta"] - rate) / factor,
-        ]
-    return {"false_positive_rate": rate, "true_positive_rate": min(powers)}
+    points = sorted((row["epsilon"], row["delta"]) for row in curve)
+    epsilons, deltas = np.array(points).T
+    power = TradeOff(epsilons, deltas).true_positive_rate(_FALSE_POSITIVE_RATE)
+    return {"false_positive_rate": _FALSE_POSITIVE_RATE, "true_positive_rate": float(power)}
 
 
 def _cross_check(cost: DpEvent, budget: Budget, tail: float) -> dict[str, Any] | None:

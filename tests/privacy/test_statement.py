@@ -1,0 +1,261 @@
+"""The privacy statement says what was executed, and a second accountant can check it."""
+
+import json
+import math
+from dataclasses import replace
+
+import dp_accounting as dpa
+import pytest
+
+from tacit.errors import InvalidArgumentError, TacitError
+from tacit.inference import SGLD, SWAG
+from tacit.privacy import accounting
+from tacit.privacy.accounting import PLD, RDP, Adjacency
+from tacit.privacy.budget import Budget
+from tacit.privacy.events import ParallelDpEvent
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import PoissonBatch
+from tacit.privacy.statement import (
+    Statement,
+    make_statement,
+    read_statement,
+    second,
+    statement_from_json,
+    verify_statement,
+)
+
+GAUSSIAN = dpa.GaussianDpEvent
+POISSON = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.01, GAUSSIAN(1.0)), 100)
+TRUNCATED = dpa.SelfComposedDpEvent(dpa.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 90, 1.5), 40)
+FIXED = dpa.SelfComposedDpEvent(dpa.SampledWithoutReplacementDpEvent(1000, 50, GAUSSIAN(4.0)), 20)
+MIXED = dpa.ComposedDpEvent([GAUSSIAN(9.0), POISSON, ParallelDpEvent(GAUSSIAN(5.0), 3)])
+COSTS = {
+    "full": dpa.SelfComposedDpEvent(GAUSSIAN(20.0), 30),
+    "poisson": POISSON,
+    "truncated": TRUNCATED,
+    "fixed": FIXED,
+    "mixed": MIXED,
+    "together": dpa.PoissonSampledDpEvent(0.1, dpa.ComposedDpEvent([GAUSSIAN(5.0)] * 2)),
+}
+
+
+def state(cost=POISSON, *, accountant=None, epsilon=100.0, is_secure=True, num_values=50):
+    return make_statement(
+        cost=cost,
+        budget=Budget(epsilon=epsilon, delta=1e-5, accountant=accountant or PLD()),
+        unit="one record (one row)",
+        num_units=1000,
+        num_values=num_values,
+        is_secure=is_secure,
+    )
+
+
+@pytest.fixture(scope="module")
+def honest():
+    return state().to_json()
+
+
+@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
+@pytest.mark.parametrize("adjacency", Adjacency, ids=str)
+def test_the_second_accountant_confirms_what_the_first_claims(cost, adjacency):
+    if cost is MIXED and adjacency is Adjacency.REPLACE_ONE:
+        pytest.skip("disjoint shards are not proven there")
+    statement = state(cost, accountant=PLD(adjacency=adjacency))
+    found = verify_statement(statement.to_json())
+    assert found.holds, found.verdict
+    # The claim is rounded up in the third digit; both are the same bound on two grids.
+    assert statement.epsilon - 2e-3 < found.recomputed <= statement.epsilon * 1.001
+
+
+def test_a_schedule_of_many_noises_is_confirmed(monkeypatch):
+    # Both accountants round many multipliers down to few; here to six, which is quicker than 64.
+    monkeypatch.setattr(accounting, "_MAX_DISTINCT", 6)
+    monkeypatch.setattr(second, "_MAX_DISTINCT", 6)
+    noises = [1.0 + 0.01 * i for i in range(15)]
+    cost = dpa.ComposedDpEvent([dpa.PoissonSampledDpEvent(0.05, GAUSSIAN(s)) for s in noises])
+    statement = state(cost)
+    (row,) = statement.releases_made
+    assert (row["lowest_noise_multiplier"], row["highest_noise_multiplier"]) == (1.0, noises[-1])
+    assert row["times"] == 15
+    assert verify_statement(statement.to_json()).holds
+
+
+def test_a_looser_accountant_claims_more_and_that_holds():
+    found = verify_statement(state(accountant=RDP()).to_json())
+    assert found.holds
+    assert found.recomputed < 0.95 * found.claimed
+
+
+@pytest.mark.parametrize("share", [0.5, 0.99])
+def test_a_claim_that_is_too_small_is_found_out(honest, share):
+    epsilon = round(share * honest["epsilon"], 3)
+    found = verify_statement(honest | {"epsilon": epsilon, "epsilon_text": f"{epsilon:.3f}"})
+    assert not found.holds
+    assert "TOO SMALL" in found.verdict
+
+
+def test_less_noise_than_was_claimed_is_found_out(honest):
+    cost = json.loads(json.dumps(honest["cost"]).replace("1.0", "0.8"))
+    assert cost != honest["cost"]
+    assert "TOO SMALL" in verify_statement(honest | {"cost": cost}).verdict
+
+
+def test_more_noise_than_is_listed_is_found_out(honest):
+    cost = json.loads(json.dumps(honest["cost"]).replace("1.0", "2.0"))
+    found = verify_statement(honest | {"cost": cost})
+    assert not found.holds
+    assert "releases_made" in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"epsilon_text": "0.100"}, "epsilon_text"),
+        ({"delta": 0.0}, "NOT VERIFIABLE"),
+        ({"delta": "a"}, "NOT VERIFIABLE"),
+        ({"epsilon": -1.0}, "NOT VERIFIABLE"),
+        ({"epsilon": None}, "NOT VERIFIABLE"),
+        ({"adjacency": "kind: to animals"}, "kind"),
+        ({"num_values": 10**12}, "TOO SMALL"),
+        ({"num_values": "many"}, "NOT VERIFIABLE"),
+        ({"cost": {}}, "NOT VERIFIABLE"),
+        ({"cost": []}, "NOT VERIFIABLE"),
+        ({"cost": {"kind": "LaplaceDpEvent", "noise_multiplier": 1.0}}, "LaplaceDpEvent"),
+        ({"cost": {"kind": "GaussianDpEvent", "noise_multiplier": -1.0}}, "noise multiplier"),
+        ({"cost": {"kind": "GaussianDpEvent"}}, "noise_multiplier"),
+        ({"releases_made": [{}]}, "NOT VERIFIABLE"),
+        ({"sha256": "0" * 64}, "checksum"),
+        ({"is_secure": False}, "INSECURE"),
+    ],
+)
+def test_what_is_altered_or_unknown_does_not_pass(honest, change, word):
+    found = verify_statement(honest | change)
+    assert not found.holds
+    assert word in found.verdict
+
+
+@pytest.mark.parametrize("field", ["cost", "delta", "tail", "recompute", "tuning", "software"])
+def test_a_missing_field_does_not_pass(honest, field):
+    document = {key: value for key, value in honest.items() if key != field}
+    found = verify_statement(document)
+    assert not found.holds
+    assert f"has no {field}" in found.verdict
+    with pytest.raises(TacitError, match=field):
+        statement_from_json(document)
+
+
+def test_shards_are_not_verified_where_a_record_may_be_replaced(honest):
+    document = honest | {
+        "adjacency": "replace-one: ...",
+        "cost": {"kind": "ParallelDpEvent", "num_shards": 2, "event": honest["cost"]},
+    }
+    assert "replaced" in verify_statement(document).verdict
+
+
+def test_nothing_is_promised_aloud_by_a_run_without_privacy():
+    statement = state(dpa.NonPrivateDpEvent(), epsilon=math.inf)
+    assert statement.best_attack is None
+    assert statement.curve == []
+    assert "no privacy at all" in statement.summary
+    found = verify_statement(statement.to_json())
+    assert not found.holds
+    assert "NOT PRIVATE" in found.verdict
+    assert json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_known_seed_is_said_aloud():
+    statement = state(is_secure=False)
+    assert "INSECURE" in statement.text()
+    assert "INSECURE" in statement.summary
+    assert "INSECURE" in verify_statement(statement.to_json()).verdict
+    lying = statement.to_json() | {"is_secure": True}
+    assert "is_secure" in verify_statement(lying).verdict
+
+
+def test_a_statement_survives_its_file(tmp_path):
+    statement = state(MIXED)
+    statement.save(tmp_path)
+    document = read_statement(tmp_path)
+    assert statement_from_json(document) == statement
+    assert verify_statement(document).holds
+    assert (tmp_path / "statement.txt").read_text().startswith("PRIVACY STATEMENT")
+    assert not verify_statement(document | {"intended_use": "another"}).holds
+
+
+def test_a_statement_unlike_the_posteriors_is_found_out(honest):
+    found = verify_statement(honest, sealed=honest | {"num_units": 7})
+    assert "posterior.json" in found.verdict
+    assert verify_statement(honest, sealed=dict(honest)).holds
+
+
+def test_the_text_has_every_field_a_reader_needs(honest):
+    text = statement_from_json(honest).text()
+    for part in (
+        "unit of privacy",
+        "adjacency",
+        "holds against",
+        "not protected",
+        "not covered",
+        "mechanism",
+        "rate 0.01",
+        "noise multiplier 1",
+        "accountant",
+        "cross-check",
+        "tuning",
+        "ChaCha20",
+        "dp-accounting",
+        "to check it",
+    ):
+        assert part in text
+    assert max(map(len, text.splitlines())) <= 92
+
+
+def test_every_configured_sum_is_stated_with_its_clip():
+    sampling = PoissonBatch(num_records=1000, batch_size=10)
+    release = GaussianSum(sampling=sampling, clip_norm=0.5, noise_multiplier=1.0)
+    method = SWAG(start=1, base=SGLD.fixed_noise(release=release, step_size=0.1))
+    statement = make_statement(
+        cost=method.cost(5),
+        budget=Budget(epsilon=10.0, delta=1e-5),
+        unit="one record",
+        num_units=1000,
+        num_values=5,
+        is_secure=True,
+        method=method,
+        num_steps=5,
+    )
+    (engine,) = statement.engines
+    assert engine["name"] == "base.release"
+    assert (engine["clip_norm"], engine["rate"]) == (0.5, 0.01)
+    assert "5 of each of 1 chain" in statement.text()
+
+
+def test_the_attack_bound_is_no_looser_than_that_of_epsilon_alone():
+    statement = state()
+    alone = math.exp(statement.epsilon) * 0.01 + statement.delta
+    assert 0.01 < statement.best_attack["true_positive_rate"] < alone
+
+
+def test_an_unknown_way_of_tuning_is_refused():
+    with pytest.raises(InvalidArgumentError, match="tuning"):
+        replace(state(), tuning="a little")
+
+
+def test_a_statement_has_no_field_that_json_cannot_hold():
+    document = state(COSTS["full"]).to_json()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert set(document) == set(Statement.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"[" * 100_000])
+def test_a_damaged_file_is_explained(tmp_path, content):
+    (tmp_path / "statement.json").write_bytes(content)
+    with pytest.raises(TacitError, match=r"statement\.json"):
+        read_statement(tmp_path)
+
+
+def test_a_directory_without_a_statement_is_explained(tmp_path):
+    with pytest.raises(TacitError, match="no statement"):
+        read_statement(tmp_path)
+    with pytest.raises(TacitError, match="does not exist"):
+        read_statement(tmp_path / "nowhere")
