@@ -228,6 +228,7 @@ def test_every_configured_sum_is_stated_with_its_clip():
     assert engine["name"] == "base.release"
     assert (engine["clip_norm"], engine["rate"]) == (0.5, 0.01)
     assert "5 of each of 1 chain" in statement.text()
+    assert statement.method == "SWAG of SGLD"
 
 
 def test_the_attack_bound_is_no_looser_than_that_of_epsilon_alone():

@@ -12,7 +12,7 @@ from tacit.privacy.events import noise_multipliers, of_one_record
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.noise import tail_delta
 
-__all__ = ["engines_in", "releases_made", "tail_of"]
+__all__ = ["engines_in", "method_name", "releases_made", "tail_of"]
 
 
 def tail_of(cost: DpEvent, *, num_values: int) -> float:
@@ -65,6 +65,15 @@ def releases_made(cost: DpEvent) -> list[dict[str, Any]]:
 def engines_in(config: object) -> list[dict[str, Any]]:
     """Returns every noisy sum that a method is configured with, by the name of its field."""
     return [_described(name, engine) for name, engine in _walk("", config)]
+
+
+def method_name(config: object) -> str:
+    """Returns the class of a method, and of the one it runs, as in ``SWAG of SGLD``."""
+    if config is None:
+        return "not stated"
+    base = getattr(config, "base", None)
+    name = type(config).__name__
+    return name if base is None else f"{name} of {method_name(base)}"
 
 
 def _walk(name: str, config: object) -> Iterator[tuple[str, GaussianSum]]:

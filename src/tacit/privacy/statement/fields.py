@@ -57,6 +57,7 @@ class Statement:
       best_attack: no test for one unit's presence does better than ``true_positive_rate`` at
         ``false_positive_rate``; None where nothing is promised.
       cross_check: epsilon by another accountant, as ``{"accountant", "epsilon"}``, or None.
+      method: the class of what was run; with the one that it runs, where it runs another.
       num_steps: updates of each chain; None where the caller has no steps.
       num_chains: how many chains.
       releases_made: each kind of release as executed: sampling, rate, noise, times.
@@ -99,6 +100,7 @@ class Statement:
     num_values: int
     tail: float
     software: dict[str, str]
+    method: str = "not stated"
     num_steps: int | None = None
     num_chains: int = 1
     rows_per_unit: int = 1

@@ -17,7 +17,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.events import event_to_json, noise_multipliers, num_shards
 from tacit.privacy.noise import MAX_MAGNITUDE
 from tacit.privacy.statement import text
-from tacit.privacy.statement.executed import engines_in, releases_made, tail_of
+from tacit.privacy.statement.executed import engines_in, method_name, releases_made, tail_of
 from tacit.privacy.statement.fields import Statement, Tuning
 from tacit.privacy.trade_off import TradeOff
 
@@ -104,6 +104,7 @@ def make_statement(
         cross_check=_cross_check(cost, budget, tail) if is_private else None,
         releases_made=made,
         engines=engines_in(method),
+        method=method_name(method),
         num_values=num_values,
         tail=tail,
         software=_software(),

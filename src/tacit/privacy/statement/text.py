@@ -168,6 +168,7 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str,
 
 
 def _executed(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "method", document["method"]
     yield "mechanism", document["mechanism"]
     if document["num_steps"] is not None:
         yield "steps", f"{document['num_steps']} of each of {document['num_chains']} chain(s)"
