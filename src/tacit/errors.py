@@ -4,6 +4,8 @@ __all__ = [
     "BudgetExceededError",
     "CrossRecordError",
     "InvalidArgumentError",
+    "LedgerDamagedError",
+    "LedgerError",
     "PrivacyWarning",
     "TacitError",
     "UnprovenAccountingError",
@@ -28,6 +30,17 @@ class BudgetExceededError(TacitError):
 
 class CrossRecordError(TacitError):
     """A loss mixes records, keeps state, or lets a record out by a side channel."""
+
+
+class LedgerError(TacitError):
+    """A ledger cannot be used as it is; the message names the file and the remedy.
+
+    What was asked for was not begun. A ledger is never reset, repaired or made anew by itself.
+    """
+
+
+class LedgerDamagedError(LedgerError):
+    """A ledger is not what was written: truncated, altered, or not a ledger at all."""
 
 
 class UnprovenAccountingError(TacitError):

@@ -197,7 +197,12 @@ def test_the_ledger_is_charged_before_each_chunk_and_stops_the_run(model, record
     events = []
 
     class Ledger:
-        def charge(self, cost):
+        run_id = "this"
+
+        def begin(self, request):
+            return self
+
+        def charge(self, cost, *, tail, num_steps):
             events.append(("charge", sum(count_releases(cost).values())))
             if len(events) == 5:
                 raise BudgetExceededError("the owner's budget is spent")

@@ -109,7 +109,10 @@ def test_the_private_temperature_is_charged_before_a_record_is_read():
     class Full:
         charged = ()
 
-        def charge(self, cost):
+        def begin(self, request):
+            return self
+
+        def charge(self, cost, *, tail):
             self.charged = (*self.charged, cost)
             raise BudgetExceededError("the owner's budget is spent")
 

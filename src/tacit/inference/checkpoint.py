@@ -30,6 +30,7 @@ class Checkpoint(NamedTuple):
       info: mean `Info` of the steps just before each of them.
       cost: all that was executed to come here, with what the plan had spent before.
       is_secure: whether all of its noise came from secret keys.
+      run_id: what the ledger called the run; None where there was no ledger.
     """
 
     step: int
@@ -38,6 +39,7 @@ class Checkpoint(NamedTuple):
     info: Tree
     cost: DpEvent
     is_secure: bool
+    run_id: str | None = None
 
 
 def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -> None:
@@ -55,6 +57,7 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -
             "has_kept": checkpoint.kept is not None,
             "cost": event_to_json(checkpoint.cost),
             "is_secure": checkpoint.is_secure,
+            "run_id": checkpoint.run_id,
         },
     )
 
@@ -90,4 +93,5 @@ def load_checkpoint(
         info=None if kept is None else info,
         cost=event_from_json(document["cost"]),
         is_secure=document["is_secure"],
+        run_id=document["run_id"],
     )

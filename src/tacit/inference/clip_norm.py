@@ -137,7 +137,15 @@ def private_clip_norm(
         noise_multiplier=noise_multiplier,
         chunk_size=256,
     )
-    key = charged_key(release.cost, num_values=num_bins, budget=budget, ledger=ledger, seed=seed)
+    key = charged_key(
+        release.cost,
+        num_values=num_bins,
+        budget=budget,
+        ledger=ledger,
+        seed=seed,
+        purpose="private clip norm",
+        records=records,
+    )
     edges = np.geomspace(lowest, highest, num_bins)
     init_key, release_key = jax.random.split(key)
 

@@ -17,6 +17,7 @@ from jax import lax
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference.base import Kernel
+from tacit.inference.charges import Charges
 from tacit.inference.checkpoint import Checkpoint
 from tacit.inference.plan import Plan, calibrate_steps
 from tacit.inference.progress import OnProgress
@@ -72,11 +73,12 @@ def fit(
 
     Guarantee:
       The result depends on the records only through the releases that the statement counts.
-      When the plan would exceed the budget this raises `BudgetExceededError` before any record is
-      read. Noise, batches and masks come from a fresh 256-bit key of the operating system,
-      drawn for this call, never stored and never given out, so it cannot be used twice. A model or
-      method that closes over the table raises `CrossRecordError`; one that closes over a statistic
-      of it, such as a mean, cannot be found out.
+      When the plan would exceed the budget, or what the ledger has left, this raises
+      `BudgetExceededError` before any record is read. Noise, batches and masks come from a fresh
+      256-bit key of the operating system, drawn for this call, never stored and never given out,
+      so it cannot be used twice. A model or method that closes over the table raises
+      `CrossRecordError`; one that closes over a statistic of it, such as a mean, cannot be found
+      out.
 
     Args:
       plan: what to run; ``num_steps=None`` runs until the budget is spent.
@@ -85,8 +87,9 @@ def fit(
       budget: what may be spent; `Budget.non_private()` says that nothing is promised.
       seed: for tests and examples only: replaces the fresh key by a known one and marks the
         statement INSECURE.
-      ledger: is charged for each chunk of steps before it is dispatched. When it refuses one, the
-        run ends with its error; ``on_chunk`` has the checkpoint of what was made and paid for.
+      ledger: is asked for the whole plan first, and charged for each chunk of steps before it is
+        dispatched. It refuses a chunk only where others were charged in between; then the run
+        ends with its error, and ``on_chunk`` has the checkpoint of what was made and paid for.
       progress: is told steps and epsilon after each chunk.
       resume: goes on from there instead of from the start. What was executed before is counted in
         the budget and the statement, as it was executed, not as this plan would have.
@@ -107,14 +110,19 @@ def fit(
         raise InvalidArgumentError(
             f"resume is at step {start}, but the plan ends at step {num_steps}. Nothing is left."
         )
-    if chunk_steps is None:
-        chunk_steps = math.ceil(num_steps / _NUM_CHUNKS)
+    chunk_steps = math.ceil(num_steps / _NUM_CHUNKS) if chunk_steps is None else chunk_steps
     _check.positive_integer(chunk_steps=chunk_steps)
 
     def cost_until(step: int) -> DpEvent:
         return composed(history, plan.cost_between(start, step))
 
-    tail = tail_of(cost_until(num_steps), num_values=_num_values(kernel, shape))
+    def checkpoint_at(step: int) -> Checkpoint:
+        return Checkpoint(
+            step, states, *_retained(kept), cost_until(step), is_secure, charges.run_id
+        )
+
+    num_values = _num_values(kernel, shape)
+    tail = tail_of(cost_until(num_steps), num_values=num_values)
     budget.require(cost_until(num_steps), tail=tail)
     _warn_if_weak(plan, budget)
     is_secure = seed is None and (plan.spent_is_secure if resume is None else resume.is_secure)
@@ -124,8 +132,22 @@ def fit(
         budget=budget,
         unit=_unit(records),
         num_units=plan.method.num_records,
-        num_values=_num_values(kernel, shape),
+        num_values=num_values,
         is_secure=is_secure,
+        method=plan.method,
+        num_steps=num_steps,
+        num_chains=plan.num_chains,
+        rows_per_unit=1 if records.mask is None else records.mask.shape[1],
+    )
+    charges = Charges.begin(
+        ledger,
+        plan,
+        records,
+        start=start,
+        stop=num_steps,
+        num_values=num_values,
+        resume=resume,
+        is_secure=seed is None,
     )
     _require_no_table(kernel, shape, records)
 
@@ -141,26 +163,26 @@ def fit(
     chunks = _chunks(start, num_steps, chunk_steps, plan.kept_steps)
     spent_at = None
     if progress is not None:
-        stops = [chunk[-1] for chunk in chunks]
-        spent_at = _epsilon_curve(lambda step: budget.spent(cost_until(step), tail=tail), stops)
+        spent_at = _epsilon_curve(
+            lambda step: budget.spent(cost_until(step), tail=tail), [chunk[-1] for chunk in chunks]
+        )
 
     kept_steps = set(plan.kept_steps)
     before = start
     for boundaries in chunks:
         stop = boundaries[-1]
-        if ledger is not None:
-            ledger.charge(plan.cost_between(before, stop))
+        charges.pay(before, stop)
         states, emitted = advance(chain_keys, states, records, jnp.array([before, *boundaries]))
         wanted = [boundaries.index(step) for step in sorted(kept_steps.intersection(boundaries))]
         if wanted:
             kept.append(jax.tree.map(lambda leaf, at=wanted: leaf[:, jnp.array(at)], emitted))
         before = stop
         if on_chunk is not None:
-            on_chunk(_checkpoint(stop, states, kept, cost_until(stop), is_secure))
+            on_chunk(checkpoint_at(stop))
         if progress is not None and spent_at is not None:
             progress(step=stop, num_steps=num_steps, epsilon=spent_at(stop))
 
-    checkpoint = _checkpoint(num_steps, states, kept, cost_until(num_steps), is_secure)
+    checkpoint = checkpoint_at(num_steps)
     statement = replace(
         statement, date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     )
@@ -245,13 +267,12 @@ def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:
     )
 
 
-def _checkpoint(
-    step: int, states: Tree, kept: list[Any], cost: DpEvent, is_secure: bool
-) -> Checkpoint:
-    retained, info = None, None
-    if kept:
-        retained, info = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *kept)
-    return Checkpoint(step, states, retained, info, cost, is_secure)
+def _retained(kept: list[Any]) -> tuple[Tree, Tree]:
+    """What was kept so far, and the infos, each as one tree; None before the first."""
+    if not kept:
+        return None, None
+    states, info = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *kept)
+    return states, info
 
 
 def _warn_if_weak(plan: Plan, budget: Budget) -> None:

@@ -30,13 +30,14 @@ def run_steps(
     skip_non_finite: bool,
     seed: int | None,
     ledger: Ledger | None,
+    run_id: str | None,
     progress: OnProgress | None,
-) -> tuple[DPSVIState, Array]:
-    """Returns the state after so many steps more, and the loss of each.
+) -> tuple[DPSVIState, Array, str | None]:
+    """Returns the state after so many steps more, the loss of each, and what the ledger calls it.
 
     Guarantee:
-      As `tacit.fit`: the budget is asked before any record is read, the key is fresh, and the
-      ledger is charged before each chunk.
+      As `tacit.fit`: budget and ledger are asked before any record is read, the key is fresh, and
+      the ledger is charged before each chunk.
     """
     method = replace(
         prepared.resolved.method,
@@ -67,8 +68,9 @@ def run_steps(
             info=None,
             cost=dp_accounting.NoOpDpEvent() if start == 0 else method.cost(start),
             is_secure=seed is None,
+            run_id=run_id,
         ),
     ).checkpoint
     last = StepState(*jax.tree.map(lambda leaf: leaf[0], made.states))
     losses = made.info.loss[0] if method.has_losses else jnp.full(num_steps, jnp.nan)
-    return state.moved_to(last), losses
+    return state.moved_to(last), losses, made.run_id

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from dp_accounting import DpEvent
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.svi import SVIRunResult
 
@@ -25,10 +26,10 @@ from tacit.numpyro.running import run_steps
 from tacit.numpyro.settings import PrivacySettings
 from tacit.numpyro.state import DPSVIState
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
-from tacit.privacy.budget import Ledger
+from tacit.privacy.budget import Ledger, Run, RunRequest
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.sampling import Sampling
-from tacit.privacy.statement import Statement, make_statement
+from tacit.privacy.statement import Statement, make_statement, tail_of
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Key, Params, Record, Scalar
 
@@ -160,6 +161,8 @@ class DPSVI:
         self._plate, self._public = plate, public
         self._ledger, self._seed = ledger, seed
         self._prepared: Prepared | None = None
+        self._run: Run | None = None
+        self._run_id: str | None = None
         self._num_evaluations = 0
         self._has_paid_evaluations = False
         self._furthest = 0
@@ -297,7 +300,7 @@ class DPSVI:
         self._note_steps(int(state.step), num_steps)
         self._warn_unless(prepared.resolved.method.has_losses)
         with ProgressBar("DPSVI") if progress_bar else contextlib.nullcontext() as progress:
-            state, losses = run_steps(
+            state, losses, self._run_id = run_steps(
                 prepared,
                 state,
                 num_steps,
@@ -305,6 +308,7 @@ class DPSVI:
                 skip_non_finite=stable_update,
                 seed=self._seed,
                 ledger=self._ledger,
+                run_id=self._run_id,
                 progress=progress,
             )
         return SVIRunResult(self.get_params(state), state, losses)
@@ -326,6 +330,8 @@ class DPSVI:
             num_units=resolved.method.num_records,
             num_values=_tree.size(svi_state.optim_state),
             is_secure=self._seed is None,
+            method=resolved.method,
+            num_steps=step,
         )
         if resolved.is_table:
             return statement
@@ -433,8 +439,7 @@ class DPSVI:
         prepared.require_own(state)
         prepared.require_steps(step, 1)
         self._note_steps(step, 1)
-        if self._ledger is not None:
-            self._ledger.charge(prepared.resolved.method.cost(1, start=step))
+        self._charge(prepared.resolved.method.cost(1, start=step), state)
         # A key of its own for each call, so that no state can be used twice with one noise.
         key = fresh_key() if self._seed is None else jax.random.fold_in(state.private_key, step)
         return prepared.compiled_step(key, state, records, mask, skip_non_finite=skip_non_finite)
@@ -485,10 +490,32 @@ class DPSVI:
             )
         if not self._has_paid_evaluations:
             # They are charged with a first step. This state has none, or another object made it.
-            if self._ledger is not None:
-                self._ledger.charge(self._require_prepared().resolved.method.cost_of_evaluations)
+            cost = self._require_prepared().resolved.method.cost_of_evaluations
+            self._charge(cost, state)
             self._has_paid_evaluations = True
         self._num_evaluations += 1
+
+    def _charge(self, cost: DpEvent, state: DPSVIState) -> None:
+        """Charges the ledger, which is asked first for all steps that the budget is for."""
+        if self._ledger is None:
+            return
+        prepared = self._require_prepared()
+        step, num_values = int(state.step), _tree.size(state.optim_state)
+        if self._run is None:
+            method, last = prepared.resolved.method, prepared.resolved.max_steps
+            left = 1 if last is None else max(1, last - step)
+            whole = method.cost(left, start=step)
+            self._run = self._ledger.begin(
+                RunRequest(
+                    cost=whole,
+                    tail=tail_of(whole, num_values=num_values),
+                    purpose="DPSVI, single steps",
+                    num_steps=None if last is None else left,
+                    is_secure=self._seed is None,
+                )
+            )
+            self._run_id = self._run.run_id
+        self._run.charge(cost, tail=tail_of(cost, num_values=num_values))
 
     def _require_prepared(self) -> Prepared:
         if self._prepared is None:

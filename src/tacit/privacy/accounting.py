@@ -183,6 +183,10 @@ class RDP:
         """One sentence for a report."""
         return _describe(self, "Rényi divergences, an upper bound")
 
+    def divergences(self, cost: DpEvent) -> NDArray[np.float64]:
+        """The divergences of a cost at every order, in both directions; they add up."""
+        return self._compose(merge_similar(count_releases(cost), _MAX_DISTINCT))
+
     def _epsilon(self, counts: Counts, delta: float) -> float:
         return _renyi.epsilon_of(self._compose(counts), delta)
 
@@ -238,6 +242,10 @@ class GDP:
     def describe(self) -> str:
         """One sentence for a report."""
         return _describe(self, "Gaussian differential privacy, exact for full batches")
+
+    def mu(self, cost: DpEvent) -> float:
+        """The shift of one Gaussian that is as private; squares add up."""
+        return _mu(_rules.GDP, count_releases(cost), self.adjacency, self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.budget import Budget, Ledger, RunRequest
 from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
@@ -135,7 +135,14 @@ def _noisy_sum(
 
 
 def charged_key(
-    cost: DpEvent, *, num_values: int, budget: Budget, ledger: Ledger | None, seed: int | None
+    cost: DpEvent,
+    *,
+    num_values: int,
+    budget: Budget,
+    ledger: Ledger | None,
+    seed: int | None,
+    purpose: str = "release",
+    records: Tree = None,
 ) -> Key:
     """Returns the key of releases that are within the budget and charged.
 
@@ -149,8 +156,14 @@ def charged_key(
       budget: what may be spent.
       ledger: is charged, if there is one.
       seed: for tests only; replaces the fresh key, INSECURE.
+      purpose: what the ledger calls it; public.
+      records: the table, where it is the one that the ledger knows by its fingerprint.
     """
-    budget.require(cost, tail=tail_of(cost, num_values=num_values))
+    tail = tail_of(cost, num_values=num_values)
+    budget.require(cost, tail=tail)
     if ledger is not None:
-        ledger.charge(cost)
+        request = RunRequest(
+            cost=cost, tail=tail, purpose=purpose, is_secure=seed is None, records=records
+        )
+        ledger.begin(request).charge(cost, tail=tail)
     return fresh_key() if seed is None else seeded_key(seed)

@@ -1,17 +1,20 @@
-"""Budget: what may be spent on a data set, and the hook that is told what is."""
+"""Budget: what may be spent on a data set, and the ledger that is told what is."""
 
 import math
+import secrets
 import warnings
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from dp_accounting import ComposedDpEvent, DpEvent
 
 from tacit import _check
 from tacit.errors import BudgetExceededError, PrivacyWarning
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, RDP, Accountant, round_up
+from tacit.privacy.filters import GDPFilter, RDPFilter
+from tacit.privacy.spending import Spending
 
-__all__ = ["Budget", "InMemoryLedger", "Ledger"]
+__all__ = ["Budget", "InMemoryLedger", "Ledger", "Run", "RunRequest"]
 
 
 @dataclass(frozen=True)
@@ -93,21 +96,70 @@ class Budget:
             )
 
 
-class Ledger(Protocol):
-    """Is told every cost before the work that it pays for begins."""
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What a run asks of a ledger before it reads a record.
 
-    def charge(self, cost: DpEvent) -> None:
-        """Records a cost, or raises ``BudgetExceededError`` and records nothing."""
+    Attributes:
+      cost: of the whole run; it will be charged in pieces.
+      tail: what the cut tail of its noise takes of delta.
+      purpose: what it is for, in a few words; public.
+      num_steps: how many steps it will make, if it makes steps.
+      parent: the run whose checkpoint it goes on from; None for a run from the start.
+      parent_step: how many steps that checkpoint had made.
+      is_secure: whether its noise comes from a secret key.
+      records: the private table, of which a ledger may keep a salted fingerprint; a ledger looks
+        at it only after it has found the cost within budget.
+    """
+
+    cost: DpEvent
+    tail: float = 0.0
+    purpose: str = "release"
+    num_steps: int | None = None
+    parent: str | None = None
+    parent_step: int | None = None
+    is_secure: bool = True
+    records: Any = None
+
+
+class Run(Protocol):
+    """A run that a ledger has let begin; nothing is paid yet."""
+
+    @property
+    def run_id(self) -> str:
+        """Names the run; goes into its checkpoints."""
+
+    def charge(self, cost: DpEvent, *, tail: float = 0.0, num_steps: int | None = None) -> None:
+        """Records a piece of the cost, or raises ``BudgetExceededError`` and records nothing.
+
+        When it returns, the piece is paid for, whatever happens to the process.
+        """
+
+
+class Ledger(Protocol):
+    """Is asked for the whole of a run first, and told every cost before the work it pays for."""
+
+    def begin(self, request: RunRequest) -> Run:
+        """Returns the run, or raises ``BudgetExceededError`` if not all of it can be paid."""
+
+
+class _InMemoryRun(NamedTuple):
+    ledger: "InMemoryLedger"
+    run_id: str
+
+    def charge(self, cost: DpEvent, *, tail: float = 0.0, num_steps: int | None = None) -> None:
+        del num_steps
+        self.ledger.charge(cost, tail=tail)
 
 
 @dataclass
 class InMemoryLedger:
-    """A ledger that lasts as long as the process.
+    """A ledger that lasts as long as the process; `tacit.LedgerFile` is one that stays.
 
     Guarantee:
-      With a budget, the costs recorded are together always within it. Costs that were chosen
-      after seeing earlier results need an accountant that permits that, RDP or GDP; any other
-      warns with `PrivacyWarning`.
+      With a budget, the costs recorded are together always within it. With the accountant RDP or
+      GDP that holds also for costs chosen after seeing earlier results: they are added up by
+      `tacit.privacy.filters`. Any other accountant warns with `PrivacyWarning`.
 
     Example:
       >>> import dp_accounting as dpa
@@ -115,13 +167,14 @@ class InMemoryLedger:
       >>> ledger.charge(dpa.GaussianDpEvent(5.0))
       >>> ledger.charge(dpa.GaussianDpEvent(5.0))
       Traceback (most recent call last):
-      tacit.errors.BudgetExceededError: this would cost epsilon 1.061 at delta 1e-05 ...
+      tacit.errors.BudgetExceededError: the ledger refuses: this would bring the epsilon spent ...
       >>> len(ledger.costs)
       1
     """
 
     budget: Budget | None = None
     costs: list[DpEvent] = field(default_factory=list)
+    tail: float = 0.0
 
     def __post_init__(self) -> None:
         if self.budget is not None and not isinstance(self.budget.accountant, RDP | GDP):
@@ -133,8 +186,30 @@ class InMemoryLedger:
                 stacklevel=3,
             )
 
-    def charge(self, cost: DpEvent) -> None:
+    def begin(self, request: RunRequest) -> Run:
+        """Returns the run, or raises ``BudgetExceededError`` if not all of it can be paid."""
+        self._require(request.cost, request.tail)
+        return _InMemoryRun(self, secrets.token_hex(8))
+
+    def charge(self, cost: DpEvent, *, tail: float = 0.0) -> None:
         """Records a cost, or raises ``BudgetExceededError`` and records nothing."""
-        if self.budget is not None:
-            self.budget.require(ComposedDpEvent([*self.costs, cost]))
+        self._require(cost, tail)
         self.costs.append(cost)
+        self.tail += tail
+
+    def _require(self, cost: DpEvent, tail: float) -> None:
+        if self.budget is None or math.isinf(self.budget.epsilon):
+            return
+        accountant = self.budget.accountant
+        if not isinstance(accountant, RDP | GDP):
+            self.budget.require(ComposedDpEvent([*self.costs, cost]), tail=self.tail + tail)
+            return
+        rule = (RDPFilter.of_budget if isinstance(accountant, RDP) else GDPFilter)(
+            epsilon=self.budget.epsilon,
+            delta=self.budget.delta,
+            adjacency=accountant.adjacency,
+        )
+        spending = Spending.none(rule)
+        if self.costs:
+            spending = spending.plus(ComposedDpEvent(self.costs), tail=self.tail)
+        spending.require(cost, tail=tail)

@@ -211,7 +211,14 @@ def private_threshold(
     points = np.linspace(lowest, highest, search.num_points)
 
     cost = search.cost(shape[0])
-    key = charged_key(cost, num_values=1, budget=budget, ledger=ledger, seed=seed)
+    key = charged_key(
+        cost,
+        num_values=1,
+        budget=budget,
+        ledger=ledger,
+        seed=seed,
+        purpose="private conformal threshold",
+    )
     # The first point that a score is not above: whole numbers, which float32 holds exactly.
     first = np.searchsorted(points, np.asarray(scores, np.float64))
     index = search.run(
