@@ -9,6 +9,8 @@ from tacit.errors import (
     BudgetExceededError,
     CrossRecordError,
     InvalidArgumentError,
+    LedgerDamagedError,
+    LedgerError,
     PrivacyWarning,
     TacitError,
     UnprovenAccountingError,
@@ -64,6 +66,8 @@ from tacit.privacy.accounting import (
 )
 from tacit.privacy.budget import Budget, InMemoryLedger
 from tacit.privacy.clipping import Flat, Normalised, PerLayer, explain_clipping
+from tacit.privacy.filters import GDPFilter, RDPFilter
+from tacit.privacy.ledger import DataSetLedger, LedgerFile
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
 from tacit.robust import (
@@ -99,15 +103,20 @@ __all__ = [
     "BudgetExceededError",
     "CLTApproximation",
     "CrossRecordError",
+    "DataSetLedger",
     "Ensemble",
     "Fit",
     "FixedBatch",
     "Flat",
     "FullBatch",
+    "GDPFilter",
     "GaussianSum",
     "InMemoryLedger",
     "InvalidArgumentError",
     "IterateAverage",
+    "LedgerDamagedError",
+    "LedgerError",
+    "LedgerFile",
     "Linf",
     "LowRank",
     "MeanField",
@@ -119,6 +128,7 @@ __all__ = [
     "Posterior",
     "PrivacyWarning",
     "ProgressBar",
+    "RDPFilter",
     "Ramp",
     "Record",
     "RecordDraws",

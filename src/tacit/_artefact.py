@@ -1,8 +1,10 @@
 """Artefacts on disk: arrays as safetensors, the rest as readable JSON that seals them.
 
-The JSON is written last and holds the checksums of the arrays and of itself, so a torn or altered
-artefact is found out, never half read. That guards against accidents, not against forgery. Nothing
-is pickled.
+The JSON holds the checksums of the arrays and of itself, so a torn or altered artefact is found
+out, never half read. Both files are written in full under other names and then put in place, arrays
+first. A process that dies at any moment leaves the old artefact or the new one: where it died
+between the two, the new JSON is still there under its other name and seals the new arrays. All that
+guards against accidents, not against forgery. Nothing is pickled.
 """
 
 import hashlib
@@ -93,9 +95,8 @@ def write(
     arrays: dict[str, np.ndarray[Any, Any]],
     document: dict[str, Any],
 ) -> None:
-    """Writes ``name.safetensors`` and ``name.json`` into a directory, each in one piece."""
+    """Writes ``name.safetensors`` and ``name.json`` into a directory, both or neither."""
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     # (ascontiguousarray would give an axis to arrays without one.)
     tensors = safetensors.numpy.save(
         {key: np.asarray(value, order="C") for key, value in arrays.items()}
@@ -106,8 +107,23 @@ def write(
     } | document
     sealed["document_sha256"] = _document_hash(sealed)
     text = json.dumps(sealed, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    _write_bytes(folder / f"{name}.safetensors", tensors)
-    _write_bytes(folder / f"{name}.json", text.encode())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [
+            (
+                _write_beside(folder / f"{name}.safetensors", tensors),
+                folder / f"{name}.safetensors",
+            ),
+            (_write_beside(folder / f"{name}.json", text.encode()), folder / f"{name}.json"),
+        ]
+        for temporary, path in written:
+            temporary.replace(path)
+        _sync(folder)
+    except OSError as error:
+        raise TacitError(
+            f"{folder / name} cannot be written ({error.strerror}). Choose a folder that can be"
+            " written and has space left; what was there before is still there."
+        ) from None
 
 
 def warn_before_publishing(statement: Mapping[str, Any]) -> None:
@@ -130,29 +146,55 @@ def read(
     """Reads what `write` wrote; raises `TacitError` where it is missing, torn or altered."""
     folder = Path(directory)
     try:
-        document = json.loads((folder / f"{name}.json").read_text())
         tensors = (folder / f"{name}.safetensors").read_bytes()
+        document = _sealing(folder / f"{name}.json", tensors)
     except FileNotFoundError as error:
         raise TacitError(
             f"{folder} holds no {name}: {Path(error.filename).name} is missing."
         ) from None
-    except json.JSONDecodeError as error:
-        raise TacitError(f"{folder / name}.json is damaged ({error}). Restore a copy.") from None
+    except OSError as error:
+        raise TacitError(f"{folder / name} cannot be read ({error.strerror}).") from None
+    try:
+        return safetensors.numpy.load(tensors), document
+    except safetensors.SafetensorError as error:
+        raise _damaged(folder / f"{name}.safetensors", f"{error}") from None
+
+
+def _sealing(path: Path, tensors: bytes) -> dict[str, Any]:
+    """The document that seals the arrays: the one in place, or one that was about to be."""
+    try:
+        return _checked(path, path, tensors)
+    except (TacitError, FileNotFoundError) as error:
+        try:
+            return _checked(_beside(path), path, tensors)
+        except (TacitError, OSError):
+            raise error from None
+
+
+def _checked(source: Path, path: Path, tensors: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(source.read_text())
+        own_hash = _document_hash(document)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"{error}") from None
     if document.get("format_version") != FORMAT_VERSION:
         raise TacitError(
-            f"{folder / name}.json has format {document.get('format_version')!r}; this version of"
-            f" tacit reads format {FORMAT_VERSION}."
+            f"{path} has format {document.get('format_version')!r}; this version of tacit reads"
+            f" format {FORMAT_VERSION}."
         )
+    # What has no checksum was not written by us.
+    if own_hash != document.get("document_sha256"):
+        raise _damaged(path, "it does not match its checksum: it was altered")
     if hashlib.sha256(tensors).hexdigest() != document.get("arrays_sha256"):
-        raise TacitError(
-            f"{folder / name}.safetensors does not match its checksum: it was altered or cut"
-            " short. Restore a copy."
+        raise _damaged(
+            path.with_suffix(".safetensors"),
+            "it does not match its checksum: it was altered or cut short",
         )
-    if _document_hash(document) != document.get("document_sha256"):
-        raise TacitError(
-            f"{folder / name}.json does not match its checksum: it was altered. Restore a copy."
-        )
-    return safetensors.numpy.load(tensors), document
+    return dict(document)
+
+
+def _damaged(path: Path, what: str) -> TacitError:
+    return TacitError(f"{path} is damaged ({what}). Restore a copy of it, or make it again.")
 
 
 def _document_hash(document: dict[str, Any]) -> str:
@@ -161,10 +203,24 @@ def _document_hash(document: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _write_bytes(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".partial")
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+def _write_beside(path: Path, content: bytes) -> Path:
+    temporary = _beside(path)
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    return temporary
+
+
+def _sync(folder: Path) -> None:
+    """Makes the new names last through a power failure, where folders can be synced."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
