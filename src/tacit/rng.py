@@ -57,6 +57,10 @@ _BITS, _SPLIT, _FOLD_IN = np.uint32(1), np.uint32(2), np.uint32(3)
 # state); below, the dispatch of kernels dominates, and above, memory traffic. Measured.
 _GROUP = 128
 
+# So few blocks are computed one by one: XLA compiles a loop over one block as a whole, which takes
+# a microsecond, and dispatches a loop over three round by round, which takes ten. Measured.
+_FEW = 3
+
 
 def _rotate_left(x: Array, bits: int) -> Array:
     return (x << bits) | (x >> (32 - bits))
@@ -94,8 +98,9 @@ def _blocks(key: Array, position: Array) -> Array:
     num_blocks = position.shape[1]
     head = jnp.concatenate([jnp.asarray(_CONSTANTS), key]).reshape(3, 4, 1)
     start = jnp.concatenate([jnp.broadcast_to(head, (3, 4, num_blocks)), position[None]])
-    # Two rounds at a time take a fifth off; all twenty at once take XLA ten seconds to compile.
-    mixed: Array = lax.fori_loop(0, 20, _round, start, unroll=2)
+    # Two rounds at a time take a fifth off a long stream; all twenty at once take XLA ten seconds
+    # to compile. A short loop XLA compiles as a whole only if its body is short, too.
+    mixed: Array = lax.fori_loop(0, 20, _round, start, unroll=2 if num_blocks > _FEW else 1)
     return (mixed + start).reshape(_BLOCK_WORDS, num_blocks)
 
 
@@ -138,6 +143,10 @@ def _positions(operation: np.uint32, group: Array, lanes: int) -> Array:
 def _stream(key: Array, operation: np.uint32, num_words: int) -> Array:
     """Returns uint32[groups, 16, lanes], at least ``num_words`` of them, for one operation."""
     num_blocks = -(-num_words // _BLOCK_WORDS)
+    if 0 < num_blocks <= _FEW:
+        positions = _positions(operation, jnp.uint32(0), num_blocks)
+        singles = [_blocks(key, positions[:, i : i + 1]) for i in range(num_blocks)]
+        return jnp.concatenate(singles, axis=1)[None]
     if num_blocks <= _GROUP:
         return _blocks(key, _positions(operation, jnp.uint32(0), num_blocks))[None]
     groups = jnp.arange(-(-num_blocks // _GROUP), dtype=jnp.uint32)

@@ -178,7 +178,8 @@ class _Batch:
     def __init__(self, recipe: Recipe, leaves: list[Array], data: list[Array]) -> None:
         self.recipe, self.leaves = recipe, leaves
         program = recipe.program
-        self.values = program.parameter_part(leaves)
+        self.fixed = program.fixed_part()
+        self.values = program.parameter_part(leaves, self.fixed)
         self.saved, self.cotangents = jax.vmap(self._cotangents_of_one)(data)
         self.num_records = data[0].shape[0]
         self.num_formed = 0
@@ -256,7 +257,9 @@ class _Batch:
             groups.setdefault(id(factor), []).append(leaf)
         for members in groups.values():
             factor = jnp.where(mask, factors[members[0]], 0.0)
-            _, pull = jax.vjp(self.recipe.program.trained_part, self.leaves)
+            _, pull = jax.vjp(
+                lambda leaves: self.recipe.program.trained_part(leaves, self.fixed), self.leaves
+            )
             (gradients,) = pull(self._value_sums(factor))
             for leaf in members:
                 results[leaf] = gradients[leaf]
@@ -339,7 +342,7 @@ class _Batch:
 
         def part(array: Array) -> list[Array]:
             leaves = [*self.leaves[:leaf], array, *self.leaves[leaf + 1 :]]
-            everything = self.recipe.program.parameter_part(leaves)
+            everything = self.recipe.program.parameter_part(leaves, self.fixed)
             return [everything[value] for value in values]
 
         _, pull = jax.vjp(part, self.leaves[leaf])
@@ -350,7 +353,7 @@ class _Batch:
 
         def part(array: Array) -> Array:
             leaves = [*self.leaves[:leaf], array, *self.leaves[leaf + 1 :]]
-            return self.recipe.program.parameter_part(leaves)[value]
+            return self.recipe.program.parameter_part(leaves, self.fixed)[value]
 
         array = self.leaves[leaf]
         return jax.jvp(part, (array,), (jnp.ones_like(array),))[1]

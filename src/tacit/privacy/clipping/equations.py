@@ -26,7 +26,7 @@ Environment: TypeAlias = dict[core.Var, Any]
 """The values of variables, as far as a program was run."""
 
 
-def run_equations(equations: list[core.JaxprEqn], environment: Environment) -> None:
+def run_equations(equations: Sequence[core.JaxprEqn], environment: Environment) -> None:
     """Runs equations in order, adding their results to the environment."""
     for equation in equations:
         operands = [

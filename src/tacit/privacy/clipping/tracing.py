@@ -36,6 +36,8 @@ class Program:
       sites: all sites.
       values: trained values that sites read, and the parameter leaves each depends on.
       lengths: the number of iterations of each opened scan.
+      fixed: equations of the parameter part that no parameter reaches, such as random draws.
+      reached: the others.
     """
 
     num_params: int
@@ -46,21 +48,34 @@ class Program:
     scans: tuple[Scan, ...]
     consts: tuple[Any, ...]
     original: core.ClosedJaxpr
+    fixed: tuple[core.JaxprEqn, ...]
+    reached: tuple[core.JaxprEqn, ...]
 
-    def parameter_part(self, leaves: Sequence[Array]) -> dict[Value, Array]:
+    def fixed_part(self) -> Environment:
+        """Returns the values that no parameter reaches.
+
+        A batch computes them once, however often it differentiates the parameter part. (Inside
+        loops the compiler does not always see that they are the same.)
+        """
+        inputs, jaxpr = self.split.inputs(0)[: len(self.consts)], self.split.jaxpr
+        fixed = dict(zip(inputs, self.consts, strict=True))
+        fixed |= zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)
+        run_equations(self.fixed, fixed)
+        return fixed
+
+    def parameter_part(self, leaves: Sequence[Array], fixed: Environment) -> dict[Value, Array]:
         """Returns all values of the parameter part that the record part reads."""
-        top: Environment = dict(
-            zip(self.split.inputs(0), [*self.consts, *leaves], strict=True)
-        ) | dict(zip(self.split.jaxpr.jaxpr.constvars, self.split.jaxpr.consts, strict=True))
-        run_equations(self.split.equations[0], top)
+        inputs = self.split.inputs(0)[len(self.consts) :]
+        top = fixed | dict(zip(inputs, leaves, strict=True))
+        run_equations(self.reached, top)
         values = {Value(None, var): value for var, value in top.items()}
         for scan in self.scans:
             values |= hoisted(scan, self.split, top)
         return values
 
-    def trained_part(self, leaves: Sequence[Array]) -> list[Array]:
+    def trained_part(self, leaves: Sequence[Array], fixed: Environment) -> list[Array]:
         """Returns the trained values alone, in the order of ``values``."""
-        everything = self.parameter_part(leaves)
+        everything = self.parameter_part(leaves, fixed)
         return [everything[value] for value in self.values]
 
     def record_part(
@@ -128,6 +143,7 @@ def trace(loss: RecordLoss, params: Params, record: Tree, key: Key) -> Program:
             value = site.values[at]
             owner = split if value.scope is None else scans[value.scope].body
             values[value] = owner.depends[value.var]
+    fixed, reached = _by_reach(split.equations[0], closed.jaxpr.invars[first:end])
     return Program(
         num_params=len(leaves),
         sites=tuple(sites),
@@ -137,4 +153,21 @@ def trace(loss: RecordLoss, params: Params, record: Tree, key: Key) -> Program:
         scans=tuple(scans),
         consts=tuple(original.consts),
         original=original,
+        fixed=fixed,
+        reached=reached,
     )
+
+
+def _by_reach(
+    equations: Sequence[core.JaxprEqn], params: Sequence[core.Var]
+) -> tuple[tuple[core.JaxprEqn, ...], tuple[core.JaxprEqn, ...]]:
+    """Returns the equations that no parameter reaches, and those that one does, in order."""
+    touched = set(params)
+    fixed, reached = [], []
+    for equation in equations:
+        if any(isinstance(x, core.Var) and x in touched for x in equation.invars):
+            touched.update(equation.outvars)
+            reached.append(equation)
+        else:
+            fixed.append(equation)
+    return tuple(fixed), tuple(reached)
