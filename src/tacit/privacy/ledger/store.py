@@ -66,7 +66,10 @@ class Transaction:
 
     def entries_after(self, known: Head) -> list[Entry]:
         """Returns what was appended since ``known``; raises where the chain does not hold."""
-        head = Head(*self._connection.execute("SELECT count, digest FROM head").fetchone())
+        found = self._connection.execute("SELECT count, digest FROM head").fetchone()
+        if found is None:
+            raise self._damaged("it has no head")
+        head = Head(*found)
         rows = self._connection.execute(
             "SELECT number, kind, body, digest FROM entries WHERE number >= ? ORDER BY number",
             (known.number,),
