@@ -32,10 +32,12 @@ ALLOWED = {
     "certify": {"robust", "models", "posterior", "samplers", "metrics"},
     "recalibration": {"privacy", "metrics"},
     "numpyro": {"inference", "privacy", "models", "data", "metrics", "samplers", "_artefact"},
-    "estimators": {"inference", "privacy", "models", "posterior", "metrics", "data"},
+    "audit": {"inference", "privacy", "models", "posterior", "certify"},
+    "estimators": {"inference", "privacy", "models", "posterior", "samplers", "metrics", "data"},
     "report": {"inference", "privacy", "models", "posterior", "metrics", "data"},
     "cli": {
         "report",
+        "audit",
         "estimators",
         "inference",
         "privacy",

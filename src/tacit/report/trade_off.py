@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.trade_off import TradeOff
@@ -47,8 +47,8 @@ def trade_off_figure(curves: Mapping[str, TradeOff]) -> Figure:
             axes.plot(rates, found, color=colour, linewidth=2, label=name)
             axes.fill_between(rates, rates, found, color=colour, alpha=0.12, linewidth=0)
         axes.set_xlabel("false positives: absent people who are accused", fontsize=9.5, color=_INK)
-        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["bottom", "left"]].set_color(_GREY)
         axes.tick_params(labelsize=9, color=_GREY)
