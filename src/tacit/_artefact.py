@@ -157,7 +157,7 @@ def read(
     try:
         return safetensors.numpy.load(tensors), document
     except safetensors.SafetensorError as error:
-        raise _damaged(folder / f"{name}.safetensors", f"{error}") from None
+        raise _damaged(folder / f"{name}.safetensors", f"is damaged ({error})") from None
 
 
 def _sealing(path: Path, tensors: bytes) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _checked(source: Path, path: Path, tensors: bytes) -> dict[str, Any]:
         document = json.loads(source.read_text())
         own_hash = _document_hash(document)
     except (ValueError, AttributeError, RecursionError) as error:
-        raise _damaged(path, f"{error}") from None
+        raise _damaged(path, f"is damaged ({error})") from None
     if document.get("format_version") != FORMAT_VERSION:
         raise TacitError(
             f"{path} has format {document.get('format_version')!r}; this version of tacit reads"
@@ -184,17 +184,17 @@ def _checked(source: Path, path: Path, tensors: bytes) -> dict[str, Any]:
         )
     # What has no checksum was not written by us.
     if own_hash != document.get("document_sha256"):
-        raise _damaged(path, "it does not match its checksum: it was altered")
+        raise _damaged(path, "does not match its checksum: it was altered")
     if hashlib.sha256(tensors).hexdigest() != document.get("arrays_sha256"):
         raise _damaged(
             path.with_suffix(".safetensors"),
-            "it does not match its checksum: it was altered or cut short",
+            "does not match its checksum: it was altered or cut short",
         )
     return dict(document)
 
 
 def _damaged(path: Path, what: str) -> TacitError:
-    return TacitError(f"{path} is damaged ({what}). Restore a copy of it, or make it again.")
+    return TacitError(f"{path} {what}. Restore a copy, or make it again.")
 
 
 def _document_hash(document: dict[str, Any]) -> str:

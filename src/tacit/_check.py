@@ -15,6 +15,7 @@ __all__ = [
     "one_of",
     "positive",
     "positive_integer",
+    "readable_text",
     "writable_directory",
 ]
 
@@ -89,6 +90,13 @@ def one_of(options: tuple[str, ...], **values: object) -> None:
             raise InvalidArgumentError(
                 f"{name} must be one of {', '.join(options)}; got {value!r}."
             )
+
+
+def readable_text(**values: object) -> None:
+    """Raises unless every value is text on one line that a person can read."""
+    for name, value in values.items():
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise InvalidArgumentError(f"{name} must be readable text; got {value!r}.")
 
 
 def writable_directory(**values: Path) -> None:

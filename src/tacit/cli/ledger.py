@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit import _check
 from tacit.cli import _plan
 from tacit.errors import LedgerDamagedError
 from tacit.privacy.accounting import Adjacency, round_up
@@ -56,6 +57,7 @@ def create(
 
     [bold]tacit ledger create people.ledger --data-set census --epsilon 2 --delta 1e-6[/]
     """
+    _check.readable_text(**{"--data-set": data_set})
     _plan.check_positive("--epsilon", epsilon)
     _plan.check_delta(delta)
     rule: Filter

@@ -68,13 +68,21 @@ class Spending:
         """Whether the filter's promise holds for it."""
         return self.epsilon <= self.rule.epsilon
 
-    def require(self, cost: DpEvent, *, tail: float = 0.0, where: str = "the ledger") -> Self:
+    def require(
+        self,
+        cost: DpEvent,
+        *,
+        tail: float = 0.0,
+        where: str = "the ledger",
+        remedy: str = "Use more noise or fewer steps.",
+    ) -> Self:
         """Returns the spending with a cost, or raises `BudgetExceededError` if it is too much.
 
         Args:
           cost: what would be made.
           tail: what its noise's cut tail takes of delta.
           where: what refuses, for the message.
+          remedy: what to do, for the message.
         """
         after = self.plus(cost, tail=tail)
         if after.is_within_budget:
@@ -89,8 +97,8 @@ class Spending:
         raise BudgetExceededError(
             f"{where} refuses: this would bring the epsilon spent from {round_up(self.epsilon)} to"
             f" {round_up(after.epsilon)}, and the budget is {rule.epsilon:g} at delta"
-            f" {rule.delta:g} ({rule.name}, adjacency {rule.adjacency}). Nothing was charged. Use"
-            " more noise or fewer steps; calibrate(plan, ledger.budget()) finds what still fits."
+            f" {rule.delta:g} ({rule.name}, adjacency {rule.adjacency}). Nothing was charged."
+            f" {remedy}"
         )
 
 

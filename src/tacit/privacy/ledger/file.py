@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from tacit import _check
-from tacit.errors import InvalidArgumentError, LedgerError
+from tacit.errors import LedgerError
 from tacit.privacy.filters import Filter
 from tacit.privacy.ledger.book import Book, now
 from tacit.privacy.ledger.handle import DataSetLedger
@@ -98,8 +98,7 @@ class LedgerFile:
           name: what its owner calls it; one name for one set of people.
           rule: `RDPFilter.of_budget(...)`, or `GDPFilter(...)` where all will be full batches.
         """
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise InvalidArgumentError(f"name must be readable text; got {name!r}.")
+        _check.readable_text(name=name)
         with self._book.writing() as (state, append):
             if name in state.data_sets:
                 known = state.data_sets[name].rule

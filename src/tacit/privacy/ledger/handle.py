@@ -38,7 +38,7 @@ class LedgerRun:
         owner = self.data_set
         with owner.book.writing() as (state, append):
             # All runs of all processes are in this state, and none can be added now.
-            owner.record_in(state).spending.require(cost, tail=tail, where=owner.where)
+            owner.require(state, cost, tail)
             append(
                 "charge",
                 {
@@ -67,11 +67,6 @@ class DataSetLedger:
 
     book: Book
     name: str
-
-    @property
-    def where(self) -> str:
-        """For messages."""
-        return f"the ledger {self.book.path} of {self.name!r}"
 
     @property
     def rule(self) -> Filter:
@@ -106,14 +101,14 @@ class DataSetLedger:
         """
         _check.fraction(zero=True, tail=request.tail)
         state = self.book.state()
-        self._require(state, request)
-        print_ = (
+        self.require(state, request.cost, request.tail)
+        own_print = (
             None if request.records is None else fingerprint_of(request.records, salt=state.salt)
         )
         run_id = secrets.token_hex(8)
         with self.book.writing() as (state, append):
-            self._require(state, request)
-            doubts = _doubts(state, self.name, request, print_)
+            self.require(state, request.cost, request.tail)
+            doubts = _doubts(state, self.name, request, own_print)
             append(
                 "run",
                 {
@@ -124,7 +119,7 @@ class DataSetLedger:
                     "parent": request.parent,
                     "parent_step": request.parent_step,
                     "is_secure": request.is_secure,
-                    "fingerprint": print_,
+                    "fingerprint": own_print,
                 },
             )
         for doubt in doubts:
@@ -136,6 +131,18 @@ class DataSetLedger:
         run = self.begin(RunRequest(cost=cost, tail=tail, purpose=purpose))
         run.charge(cost, tail=tail)
 
+    def require(self, state: LedgerState, cost: DpEvent, tail: float) -> None:
+        """Raises ``BudgetExceededError`` unless a state lets a cost pass."""
+        self.record_in(state).spending.require(
+            cost,
+            tail=tail,
+            where=f"the ledger {self.book.path} of {self.name!r}",
+            remedy=(
+                "Use more noise or fewer steps; calibrate(plan, ledger.budget()) finds what still"
+                " fits."
+            ),
+        )
+
     def record_in(self, state: LedgerState) -> DataSetRecord:
         """What a state says of this data set."""
         return state.data_sets[self.name]
@@ -143,11 +150,8 @@ class DataSetLedger:
     def _record(self) -> DataSetRecord:
         return self.record_in(self.book.state())
 
-    def _require(self, state: LedgerState, request: RunRequest) -> None:
-        self.record_in(state).spending.require(request.cost, tail=request.tail, where=self.where)
 
-
-def _doubts(state: LedgerState, name: str, request: RunRequest, print_: str | None) -> list[str]:
+def _doubts(state: LedgerState, name: str, request: RunRequest, own_print: str | None) -> list[str]:
     record, doubts = state.data_sets[name], []
     if request.parent is not None and request.parent not in record.runs:
         doubts.append(
@@ -155,9 +159,9 @@ def _doubts(state: LedgerState, name: str, request: RunRequest, print_: str | No
             f" {name!r}: what led to it was not charged here. Charge it by"
             " ledger.charge(checkpoint.cost)."
         )
-    if print_ is None:
+    if own_print is None:
         return doubts
-    if record.fingerprints and print_ not in record.fingerprints:
+    if record.fingerprints and own_print not in record.fingerprints:
         doubts.append(
             f"the records do not look like those of earlier runs on {name!r}. One name stands for"
             " one set of people: if these are others, register them under a name of their own; if"
@@ -166,7 +170,7 @@ def _doubts(state: LedgerState, name: str, request: RunRequest, print_: str | No
     twins = [
         other.name
         for other in state.data_sets.values()
-        if other.name != name and print_ in other.fingerprints
+        if other.name != name and own_print in other.fingerprints
     ]
     if twins:
         doubts.append(
