@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli import calibrate, demo, epsilon, explain, ledger, report, statement
+from tacit.cli import audit, calibrate, demo, epsilon, explain, ledger, report, statement
 from tacit.errors import TacitError
 
 __all__ = ["app", "main"]
@@ -26,6 +26,7 @@ app.command("demo")(demo.demo)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
 app.command("explain")(explain.explain)
+app.command("audit")(audit.audit)
 app.command("statement")(statement.statement)
 app.command("report")(report.report)
 app.add_typer(ledger.app, name="ledger")

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,10 +12,11 @@ from tacit.errors import InvalidArgumentError
 from tacit.privacy import explain as _explain
 from tacit.privacy.accounting import round_up
 from tacit.privacy.explain import Explanation
+from tacit.privacy.statement import read_statement
 from tacit.privacy.trade_off import TradeOff, gaussian_mu
 from tacit.report.trade_off import trade_off_figure
 
-__all__ = ["explain", "read_statement"]
+__all__ = ["explain"]
 
 
 def explain(
@@ -53,25 +54,6 @@ def explain(
     console.print("\n".join(rest), markup=False)
     if plot is not None:
         console.print(f"\nWritten to {plot}", style="dim", markup=False)
-
-
-def read_statement(path: Path) -> dict[str, Any]:
-    """Returns the statement of a run, from its folder or from the file itself."""
-    file = path / "statement.json" if path.is_dir() else path
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"--run must be a run's folder or its statement.json; got {str(path)!r}"
-            f" ({error.strerror or 'unreadable'})."
-        ) from None
-    except ValueError:
-        raise InvalidArgumentError(
-            f"--run must hold a statement in JSON; {str(file)!r} is not JSON."
-        ) from None
-    if not isinstance(document, dict):
-        raise InvalidArgumentError(f"--run must hold a statement; {str(file)!r} holds none.")
-    return document
 
 
 def _explanation(epsilon: float | None, delta: float | None, run: Path | None) -> Explanation:

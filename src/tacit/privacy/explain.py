@@ -165,14 +165,13 @@ def explain_statement(statement: Mapping[str, Any]) -> Explanation:
     """Explains a privacy statement from its executed cost.
 
     Guarantee:
-      The bounds hold for the run if the statement is true. What the noise's cut tail may add is
-      covered by a whole further delta.
+      The bounds hold for the run if the statement is true, with what the noise's cut tail takes.
 
     Args:
       statement: what ``Statement.to_json`` returned, or ``statement.json`` holds.
     """
     try:
-        delta = float(statement["delta"])
+        delta, tail = float(statement["delta"]), float(statement["tail"])
         epsilon = float(statement["epsilon"])
         adjacency = Adjacency(str(statement["adjacency"]).partition(":")[0])
         cost = event_from_json(statement["cost"])
@@ -183,12 +182,8 @@ def explain_statement(statement: Mapping[str, Any]) -> Explanation:
         ) from None
     if math.isinf(epsilon):
         return explain(epsilon=epsilon, delta=delta)
-    explanation = Explanation(
-        epsilon=epsilon,
-        delta=delta,
-        trade_off=TradeOff.of_cost(cost, PLD(adjacency=adjacency), slack=delta),
-        is_executed=True,
-    )
+    trade_off = TradeOff.of_cost(cost, PLD(adjacency=adjacency), slack=tail)
+    explanation = Explanation(epsilon=epsilon, delta=delta, trade_off=trade_off, is_executed=True)
     if not is_secure:
         return replace(
             explanation, note="INSECURE: the noise came from a known seed and can be taken off."

@@ -1,0 +1,197 @@
+"""``tacit audit``: attack what is claimed, and say what was found."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import pandas as pd
+import typer
+from rich.console import Console
+
+from tacit import _check
+from tacit.audit import AuditResult, LiRA, LossAttack, PlanTrainer, audit_membership, audit_plan
+from tacit.cli import _plan
+from tacit.data import Numeric, Schema, Target, _toml, encode_table
+from tacit.errors import InvalidArgumentError, TacitError
+from tacit.estimators import Prepared, Recipe, prepare
+from tacit.privacy.accounting import GDP, PLD, RDP
+from tacit.privacy.budget import Budget
+
+__all__ = ["audit"]
+
+_EPSILON, _DELTA, _METHOD = 1.0, 1e-5, "sgld"
+_ACCOUNTANTS = {accountant.name: accountant for accountant in (PLD(), RDP(), GDP())}
+_SYNTHETIC = Schema(
+    columns=(Numeric(name="x", low=-1, high=1),), target=Target(name="y", classes=("no", "yes"))
+)
+
+
+def audit(
+    *,
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="A run's folder: audits its settings and writes audit.json into it."),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="sgld (default), sghmc, sgd, swag, vi or ivon.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The claim, 1 by default.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Its delta, 1e-5 by default.")] = None,
+    canaries: Annotated[
+        int, typer.Option(help="How many canaries; more of them can show more.")
+    ] = 500,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            help="The run's own CSV: attacks models trained on it. The result is then private."
+        ),
+    ] = None,
+    shadows: Annotated[
+        int, typer.Option(help="With --table: shadow models of LiRA; 0 attacks by the loss alone.")
+    ] = 32,
+    confidence: Annotated[float, typer.Option(help="Of the lower bound and the verdict.")] = 0.95,
+    seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable.")] = None,
+    as_json: _plan.JsonOption = False,
+) -> None:
+    """Attack a method or a run, and report a lower bound on its epsilon.
+
+    Without private data: synthetic canaries go through the engine and the method, and whoever
+    reads the result guesses which of them were there. An audit tests code. One that finds nothing
+    proves nothing. The exit code is 1 on a violation.
+
+    [bold]tacit audit --method sgld --epsilon 1 --delta 1e-5 --canaries 500[/]
+
+    The settings of a run, and models trained on its own table:
+
+    [bold]tacit audit run[/]
+
+    [bold]tacit audit run --table data.csv[/]
+    """
+    _check.positive_integer(**{"--canaries": canaries})
+    _check.fraction(one=False, **cast(dict[str, Any], {"--confidence": confidence}))
+    if seed is not None:
+        _check.non_negative_integer(**{"--seed": seed})
+    if run is None:
+        if table is not None:
+            raise InvalidArgumentError("--table needs the folder of the run that it belongs to.")
+        prepared = _prepared(method, epsilon, delta, canaries)
+        result = audit_plan(
+            prepared.plan,
+            budget=prepared.budget,
+            num_canaries=canaries,
+            confidence=confidence,
+            seed=seed,
+        )
+    else:
+        if any(option is not None for option in (method, epsilon, delta)):
+            raise InvalidArgumentError(
+                "leave out --method, --epsilon and --delta: the run has its own."
+            )
+        result = _audit_run(
+            run, table, canaries=canaries, shadows=shadows, confidence=confidence, seed=seed
+        )
+        _write(run, result)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        verdict, *rest = str(result).splitlines()
+        style = "bold green" if result.violation is None else "bold red"
+        console.print(verdict, style=style, markup=False)
+        console.print("\n".join(rest), markup=False)
+    if result.violation is not None:
+        raise typer.Exit(1)
+
+
+def _prepared(
+    method: str | None, epsilon: float | None, delta: float | None, num_records: int
+) -> Prepared:
+    epsilon = _EPSILON if epsilon is None else epsilon
+    delta = _DELTA if delta is None else delta
+    _plan.check_positive("--epsilon", epsilon)
+    _plan.check_delta(delta)
+    recipe = Recipe(method=cast(Any, method or _METHOD))
+    return prepare(_SYNTHETIC, recipe, num_records=num_records, budget=Budget(epsilon, delta))
+
+
+def _audit_run(
+    run: Path,
+    table: Path | None,
+    *,
+    canaries: int,
+    shadows: int,
+    confidence: float,
+    seed: int | None,
+) -> AuditResult:
+    prepared = _read_run(run)
+    num_canaries = min(canaries, prepared.plan.method.num_records)
+    if table is None:
+        return audit_plan(
+            prepared.plan,
+            budget=prepared.budget,
+            num_canaries=num_canaries,
+            confidence=confidence,
+            seed=seed,
+        )
+    records = encode_table(_read_table(table), prepared.schema)
+    trainer = PlanTrainer(plan=prepared.plan, model=prepared.model, budget=prepared.budget)
+    return audit_membership(
+        trainer,
+        records,
+        num_canaries=num_canaries,
+        attack=LiRA(num_shadows=shadows) if shadows else LossAttack(),
+        confidence=confidence,
+        seed=seed,
+    )
+
+
+def _read_run(run: Path) -> Prepared:
+    """Returns what the run's folder says was prepared, to be run again."""
+    study = _toml.loads(_text(run, "study.toml"))
+    schema = Schema.from_toml(_text(run, "schema.toml"))
+    try:
+        recipe = dict(study["recipe"])
+        if "hidden" in recipe:
+            recipe["hidden"] = tuple(recipe["hidden"])
+        budget = Budget(
+            float(study["budget"]["epsilon"]),
+            float(study["budget"]["delta"]),
+            _ACCOUNTANTS[study["budget"]["accountant"]],
+        )
+        return prepare(
+            schema, Recipe(**recipe), num_records=int(study["num_records"]), budget=budget
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{run / 'study.toml'} does not say what was run: {error} is missing or wrong."
+        ) from None
+
+
+def _text(run: Path, name: str) -> str:
+    try:
+        return (run / name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise InvalidArgumentError(
+            f"RUN must be a folder that tacit fit wrote; {str(run / name)!r} cannot be read"
+            f" ({reason})."
+        ) from None
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path, na_values=["?", ""], keep_default_na=False)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InvalidArgumentError(
+            f"--table must be a CSV file that can be read; got {str(path)!r} ({reason})."
+        ) from None
+
+
+def _write(run: Path, result: AuditResult) -> None:
+    try:
+        (run / "audit.json").write_text(
+            json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8"
+        )
+    except OSError as error:
+        raise TacitError(f"audit.json cannot be written to {run} ({error.strerror}).") from None
