@@ -9,6 +9,7 @@ demo: .venv/.runtime
 	$(BIN)/tacit demo
 
 test: .venv/.dev
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || echo "no chromium here: the test that looks at the report is skipped"
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Wants a quiet machine for twenty minutes. For a trial: ARGS="--quick --only rnn". All candidates keep freed memory,

@@ -32,6 +32,8 @@ def report(
 ) -> None:
     """One HTML page about a run: privacy, accuracy, uncertainty, and how to check it.
 
+    [bold]tacit report run/ --output page.html[/]
+
     It needs no network and can be printed or sent as it is. It shows what is in the directory
     and says what is not.
     """

@@ -34,6 +34,8 @@ def statement(
 ) -> None:
     """What is promised about a run, and what it rests on.
 
+    [bold]tacit statement run/ --verify[/]
+
     With [bold]--verify[/] the exit code is 0 only if the claim holds: it is 1 where the claim is
     too small, the statement contradicts itself or cannot be checked, nothing is promised,
     or the noise was not secret.

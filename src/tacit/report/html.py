@@ -12,6 +12,7 @@ import jinja2
 import markupsafe
 
 from tacit.errors import TacitError
+from tacit.privacy.explain import explain_statement
 from tacit.privacy.statement import statement_from_json
 from tacit.privacy.statement.text import promise, sections
 from tacit.report.citations import citations_of
@@ -77,11 +78,11 @@ def render_report(run: Run, *, ledger: LedgerPanel | None = None) -> str:
 
 def _rendered(run: Run, *, ledger: LedgerPanel | None) -> str:
     statement = run.statement
-    claimed = float(statement["epsilon"])
+    claimed, explanation = float(statement["epsilon"]), explain_statement(statement)
     evaluation = _part("evaluation.json", evaluation_panel, run.evaluation)
     charts = [
         _part("progress.json", lambda rows: epsilon_chart(rows, claimed), run.progress),
-        trade_off_chart(statement),
+        trade_off_chart(explanation),
     ]
     return _template().render(
         version=importlib.metadata.version("tacit"),
@@ -97,7 +98,7 @@ def _rendered(run: Run, *, ledger: LedgerPanel | None) -> str:
         ],
         promise=promise(statement),
         statement=statement,
-        people=people(statement),
+        people=people(explanation),
         privacy_charts=[chart for chart in charts if chart is not None],
         has_progress=run.progress is not None,
         ledger=ledger,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.privacy.explain import explain_statement
+from tacit.privacy.explain import Explanation
 from tacit.report.charts import Axis, Chart, draw
 from tacit.report.marks import Area, Line, Rule
 
@@ -38,11 +38,11 @@ def epsilon_chart(progress: Sequence[Mapping[str, Any]], claimed: float) -> Char
     )
 
 
-def trade_off_chart(statement: Mapping[str, Any]) -> Chart | None:
+def trade_off_chart(explanation: Explanation) -> Chart | None:
     """Returns what the best attack can do; None where nothing is promised."""
-    if math.isinf(float(statement["epsilon"])):
+    if math.isinf(explanation.epsilon):
         return None
-    curve = explain_statement(statement).trade_off
+    curve = explanation.trade_off
     rates = np.unique(np.concatenate([np.geomspace(1e-3, 1, 60), np.linspace(0, 1, 61)]))
     found = [float(value) for value in curve.true_positive_rate(rates)]
     x = [float(rate) for rate in rates]
@@ -68,11 +68,11 @@ def trade_off_chart(statement: Mapping[str, Any]) -> Chart | None:
     )
 
 
-def people(statement: Mapping[str, Any]) -> dict[str, Any] | None:
+def people(explanation: Explanation) -> dict[str, Any] | None:
     """Returns the pictogram: of a hundred people in the data, how many an attack finds."""
-    if math.isinf(float(statement["epsilon"])):
+    if math.isinf(explanation.epsilon):
         return None
-    power = explain_statement(statement).true_positive_rate(0.01)
+    power = explanation.true_positive_rate(0.01)
     return {
         "found": min(100, math.ceil(100 * power - 1e-9)),
         "percent": f"{math.ceil(1000 * power - 1e-9) / 10:.1f}",
