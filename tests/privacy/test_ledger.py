@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import stat
 import warnings
 
@@ -60,6 +61,18 @@ def test_a_ledger_is_never_made_over_another_file(ledger, census):
         LedgerFile.create(ledger.path)
     assert census.spending.num_charges == 1
     assert list(ledger.path.parent.iterdir()) == [ledger.path]  # no half ledger is left
+
+
+def test_a_file_system_without_links_has_ledgers_too(tmp_path, monkeypatch):
+    def no_links(source, target):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    LedgerFile.create(tmp_path / "people.ledger").register("census", RULE)
+    with pytest.raises(LedgerError, match="exists already"):
+        LedgerFile.create(tmp_path / "people.ledger")
+    assert LedgerFile.open(tmp_path / "people.ledger").data_set("census").spent == 0.0
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_ledger_is_readable_by_its_owner_only(ledger):

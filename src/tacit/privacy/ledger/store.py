@@ -114,7 +114,7 @@ class Store:
 
     def create(self, kind: str, content: Mapping[str, Any]) -> None:
         """Makes the file with a first entry, whole or not at all; raises if there is one."""
-        # Links fail where something exists, and nobody ever sees half a ledger.
+        # It is finished under another name, so that nobody ever sees half a ledger.
         temporary = None
         try:
             handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".ledger-")
@@ -125,8 +125,7 @@ class Store:
                 connection.execute("BEGIN IMMEDIATE")
                 Transaction(connection, self.path).append(NO_ENTRIES, kind, content)
                 connection.execute("COMMIT")
-            os.link(temporary, self.path)
-            _sync_directory(self.path.parent)
+            self._put_in_place(temporary)
         except FileExistsError:
             raise LedgerError(
                 f"{self.path} exists already. Open it, or choose another name."
@@ -142,6 +141,19 @@ class Store:
             if temporary is not None:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink()
+
+    def _put_in_place(self, temporary: str) -> None:
+        """Gives a finished file its name, unless something has that name."""
+        try:
+            os.link(temporary, self.path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # Some file systems have no links. Then the name is taken first, by an empty file.
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            Path(temporary).replace(self.path)
+        if os.name == "posix":
+            _sync_directory(self.path.parent)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Transaction]:
