@@ -11,13 +11,14 @@ import pytest
 import tacit
 
 SOURCE = Path(tacit.__file__).parent
-FOUNDATION = {"typing", "errors", "_check", "_tree", "rng"}
+FOUNDATION = {"typing", "errors", "_check", "_display", "_tree", "rng"}
 
 # What each part may import besides the foundation and itself.
 ALLOWED = {
     "typing": set(),
     "errors": set(),
     "_check": set(),
+    "_display": set(),
     "_tree": set(),
     "rng": set(),
     "_artefact": set(),

@@ -10,13 +10,13 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tacit import _artefact, _check, _tree
+from tacit import _artefact, _check, _display, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.uncertainty import (
     ClassificationUncertainty,
@@ -31,6 +31,9 @@ from tacit.models import Model, Moments, model_from_spec
 from tacit.rng import seeded_key
 from tacit.samplers import Sampler, sampler_from_spec, sampler_spec
 from tacit.typing import Array, Input, Key, Params, Tree
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
 
 __all__ = ["Posterior", "Predictions", "load_posterior", "predict"]
 
@@ -69,6 +72,35 @@ class Posterior:
         return (
             f"Posterior({self.num_chains} chains x {self.num_kept} states,"
             f" {size} parameters each, epsilon {epsilon})"
+        )
+
+    def __rich__(self) -> "Panel":
+        return _display.panel(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return _display.html(self._sheet())
+
+    def _sheet(self) -> _display.Sheet:
+        size = _tree.size(self.kept) // (self.num_chains * self.num_kept)
+        promise = self.statement
+        rows = [
+            ("states", f"{self.num_chains} x {self.num_kept} (chains x states)"),
+            ("parameters", f"{size:,} in each state"),
+            ("drawn by", type(self.sampler).__name__),
+            ("epsilon", str(promise.get("epsilon_text", "unknown"))),
+        ]
+        rows += [
+            (name, f"{promise[key]}")
+            for name, key in (("delta", "delta"), ("unit", "unit"), ("adjacency", "adjacency"))
+            if key in promise
+        ]
+        warning = _display.warning_of(
+            epsilon=promise.get("epsilon"),
+            is_secure=promise.get("is_secure", True),
+            is_bound=promise.get("is_bound", True),
+        )
+        return _display.Sheet(
+            title="Posterior", rows=rows, warning=warning if promise else "no privacy statement"
         )
 
     def draws(self, num_draws: int | None = None, *, seed: int = 0) -> Params:

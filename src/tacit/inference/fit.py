@@ -7,14 +7,14 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent
 from jax import lax
 
-from tacit import _check, _tree
+from tacit import _check, _display, _tree
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference.base import Kernel
 from tacit.inference.charges import Charges
@@ -29,6 +29,9 @@ from tacit.privacy.events import composed, count_releases
 from tacit.privacy.statement import Statement, make_statement, tail_of
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Key, Record, Tree
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
 
 __all__ = ["Fit", "fit"]
 
@@ -54,6 +57,21 @@ class Fit:
     plan: Plan
     info: Tree
     checkpoint: Checkpoint
+
+    def __repr__(self) -> str:
+        return f"Fit({self.posterior!r}, {self.plan.num_steps} steps)"
+
+    def __rich__(self) -> "Panel":
+        return _display.panel(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return _display.html(self._sheet())
+
+    def _sheet(self) -> _display.Sheet:
+        plan, posterior = self.plan._sheet(), self.posterior._sheet()
+        return replace(
+            posterior, title=f"Fit by {plan.rows[0][1]}", rows=[*posterior.rows, *plan.rows[1:]]
+        )
 
 
 def fit(

@@ -2,18 +2,28 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import dp_accounting
 from dp_accounting import DpEvent
 
-from tacit import _check
+from tacit import _check, _display
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import Method
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibrate import largest_batch, most_steps, smallest_noise
 from tacit.privacy.events import composed, repeated
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
+from tacit.privacy.statement import (
+    describe_engine,
+    describe_release,
+    engines_in,
+    method_name,
+    releases_made,
+)
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
 
 __all__ = ["Plan", "calibrate", "calibrate_batch_size", "calibrate_steps"]
 
@@ -61,6 +71,26 @@ class Plan:
                     f"burn_in must be below num_steps={self.num_steps}; got {self.burn_in}."
                     " Otherwise no state is retained."
                 )
+
+    def __rich__(self) -> "Panel":
+        return _display.panel(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return _display.html(self._sheet())
+
+    def _sheet(self) -> _display.Sheet:
+        steps = "until the budget is spent" if self.num_steps is None else f"{self.num_steps:,}"
+        rows = [
+            ("method", method_name(self.method)),
+            ("records", f"{self.method.num_records:,}"),
+            ("steps", steps if self.num_chains == 1 else f"{steps}, in {self.num_chains} chains"),
+        ]
+        for engine in engines_in(self.method):
+            rows.append((engine["name"], describe_engine(engine)))
+        if self.num_steps is not None:
+            rows.append(("kept states", f"{len(self.kept_steps):,} of each chain"))
+            rows += [("releases", describe_release(row)) for row in releases_made(self.cost)]
+        return _display.Sheet(title="Plan", rows=rows)
 
     @property
     def cost(self) -> DpEvent:

@@ -4,15 +4,18 @@ import math
 import secrets
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from dp_accounting import ComposedDpEvent, DpEvent
 
-from tacit import _check
+from tacit import _check, _display
 from tacit.errors import BudgetExceededError, PrivacyWarning
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, RDP, Accountant, round_up
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.spending import Spending
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
 
 __all__ = ["Budget", "InMemoryLedger", "Ledger", "Run", "RunRequest"]
 
@@ -44,6 +47,26 @@ class Budget:
     def __post_init__(self) -> None:
         _check.positive(infinite=True, epsilon=self.epsilon)
         _check.fraction(one=False, delta=self.delta)
+
+    def __rich__(self) -> "Panel":
+        return _display.panel(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return _display.html(self._sheet())
+
+    def _sheet(self) -> _display.Sheet:
+        is_private = math.isfinite(self.epsilon)
+        return _display.Sheet(
+            title="Budget",
+            rows=[
+                ("epsilon", f"{self.epsilon:g}" if is_private else "infinity"),
+                ("delta", f"{self.delta:g}"),
+                ("accountant", self.accountant.describe()),
+            ],
+            warning=_display.warning_of(
+                epsilon=self.epsilon, is_secure=True, is_bound=self.accountant.is_bound
+            ),
+        )
 
     @classmethod
     def non_private(cls) -> Self:

@@ -1,18 +1,24 @@
 """The privacy statement of a run: made from what was executed, and checked from the file alone."""
 
-from tacit.privacy.statement.executed import tail_of
+from tacit.privacy.statement.executed import engines_in, method_name, releases_made, tail_of
 from tacit.privacy.statement.fields import Statement, Tuning, statement_from_json
 from tacit.privacy.statement.making import make_statement
 from tacit.privacy.statement.reading import read_sealed_statement, read_statement
+from tacit.privacy.statement.text import describe_engine, describe_release
 from tacit.privacy.statement.verification import Verification, verify_statement
 
 __all__ = [
     "Statement",
     "Tuning",
     "Verification",
+    "describe_engine",
+    "describe_release",
+    "engines_in",
     "make_statement",
+    "method_name",
     "read_sealed_statement",
     "read_statement",
+    "releases_made",
     "statement_from_json",
     "tail_of",
     "verify_statement",

@@ -8,10 +8,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from tacit import _display
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.privacy.statement import text
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
 
 __all__ = ["Statement", "Tuning", "checksum", "statement_from_json"]
 
@@ -145,6 +149,31 @@ class Statement:
 
     def __str__(self) -> str:
         return text.short(self.to_json())
+
+    def __repr__(self) -> str:
+        return f"Statement(epsilon {self.epsilon_text}, delta {self.delta:g}, {self.unit})"
+
+    def __rich__(self) -> "Panel":
+        return _display.panel(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return _display.html(self._sheet())
+
+    def _sheet(self) -> _display.Sheet:
+        warning = _display.warning_of(
+            epsilon=self.epsilon, is_secure=self.is_secure, is_bound=self.is_bound
+        )
+        rows = [
+            row
+            for _, section in text.sections(self.to_json())
+            for row in section
+            if row[0] in text.SHOWN
+        ]
+        return _display.Sheet(
+            title="Privacy statement",
+            rows=[("promise", text.promise(self.to_json())), ("it means", self.summary), *rows],
+            warning=warning,
+        )
 
 
 def checksum(document: Mapping[str, Any]) -> str:

@@ -12,8 +12,13 @@ __all__ = [
     "OTHER_RELEASES",
     "RECOMPUTE",
     "SEQUENTIAL",
+    "SHOWN",
     "THREAT_MODEL",
+    "describe_engine",
+    "describe_release",
     "full",
+    "promise",
+    "sections",
     "short",
     "summary",
 ]
@@ -51,6 +56,9 @@ RECOMPUTE = (
     " ParallelDpEvent take `event`, once), compose it in a PLDAccountant of the stated adjacency,"
     " and ask for epsilon at `delta` - `tail`. It must not exceed `epsilon`."
 )
+
+SHOWN = ("unit of privacy", "adjacency", "method", "releases", "accountant", "tuning", "date")
+"""What of the full statement is shown in a notebook."""
 
 _TUNING = {
     "none": "none: settings were fixed before anyone looked at the records",
@@ -174,21 +182,9 @@ def _executed(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "steps", f"{document['num_steps']} of each of {document['num_chains']} chain(s)"
     yield "releases", f"{document['releases']} noisy sums"
     for row in document["releases_made"]:
-        low, high = row["lowest_noise_multiplier"], row["highest_noise_multiplier"]
-        noise = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
-        size = "" if row["size"] is None else f", size {row['size']}"
-        yield (
-            "",
-            f"{row['times']} x {row['sampling']}, rate {row['rate']:.6g}{size},"
-            f" noise multiplier {noise}",
-        )
+        yield "", describe_release(row)
     for engine in document["engines"]:
-        yield (
-            f"sum {engine['name']!r}",
-            f"{engine['clipping']} clip at {engine['clip_norm']}; {engine['sampling']} of"
-            f" {engine['num_records']} records, rate {engine['rate']:.6g}, at most"
-            f" {engine['capacity']} at once; divided by {engine['normaliser']}",
-        )
+        yield f"sum {engine['name']!r}", describe_engine(engine)
     yield "composition", document["composition"]
     yield "noise", document["noise"]
     yield "randomness", document["randomness"]
@@ -203,3 +199,23 @@ def _accounted(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         pairs = (f"{row['epsilon']:g} at {row['delta']:g}" for row in document["curve"])
         yield "epsilon at delta", "; ".join(pairs)
     yield "to check it", document["recompute"]
+
+
+def describe_release(row: Mapping[str, Any]) -> str:
+    """Returns one kind of release, as executed, in a line."""
+    low, high = row["lowest_noise_multiplier"], row["highest_noise_multiplier"]
+    noise = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+    size = "" if row["size"] is None else f", size {row['size']}"
+    return (
+        f"{row['times']} x {row['sampling']}, rate {row['rate']:.6g}{size},"
+        f" noise multiplier {noise}"
+    )
+
+
+def describe_engine(engine: Mapping[str, Any]) -> str:
+    """Returns one configured sum in a line."""
+    return (
+        f"{engine['clipping']} clip at {engine['clip_norm']}; {engine['sampling']} of"
+        f" {engine['num_records']} records, rate {engine['rate']:.6g}, at most"
+        f" {engine['capacity']} at once; divided by {engine['normaliser']}"
+    )
