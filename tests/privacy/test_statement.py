@@ -231,6 +231,12 @@ def test_every_configured_sum_is_stated_with_its_clip():
     assert statement.method == "SWAG of SGLD"
 
 
+def test_the_summary_names_the_change_that_it_compares():
+    assert state().summary.startswith("Take any one record out")
+    other = state(accountant=PLD(adjacency=Adjacency.REPLACE_ONE))
+    assert other.summary.startswith("Replace any one record")
+
+
 def test_the_attack_bound_is_no_looser_than_that_of_epsilon_alone():
     statement = state()
     alone = math.exp(statement.epsilon) * 0.01 + statement.delta

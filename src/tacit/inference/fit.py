@@ -156,6 +156,7 @@ def fit(
         num_steps=num_steps,
         num_chains=plan.num_chains,
         rows_per_unit=1 if records.mask is None else records.mask.shape[1],
+        is_charged=ledger is not None,
     )
     charges = Charges.begin(
         ledger,

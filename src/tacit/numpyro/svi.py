@@ -332,6 +332,7 @@ class DPSVI:
             is_secure=self._seed is None,
             method=resolved.method,
             num_steps=step,
+            is_charged=self._ledger is not None,
         )
         if resolved.is_table:
             return statement

@@ -42,6 +42,7 @@ def make_statement(
     rows_per_unit: int = 1,
     tuning: Tuning = "not counted",
     intended_use: str = "not stated",
+    is_charged: bool = False,
 ) -> Statement:
     """Returns the statement for an executed cost.
 
@@ -58,6 +59,7 @@ def make_statement(
       rows_per_unit: how many rows of one unit count at most.
       tuning: how settings were chosen; without a word it is taken as not counted.
       intended_use: what the artefacts are for.
+      is_charged: whether a ledger that the owner keeps was charged for it.
 
     Guarantee:
       ``epsilon`` is computed from ``cost``, not copied from the budget, at the delta that the
@@ -79,13 +81,13 @@ def make_statement(
         "unit": unit,
         "is_bound": accountant.is_bound,
         "is_secure": is_secure,
+        "adjacency": f"{accountant.adjacency}: {accountant.adjacency.sentence}",
         "best_attack": _best_attack(curve) if is_private else None,
     }
     return Statement(
         **facts,
         summary=text.summary(facts),
         epsilon_text=epsilon_text,
-        adjacency=f"{accountant.adjacency}: {accountant.adjacency.sentence}",
         accountant=accountant.describe(),
         num_units=num_units,
         not_protected="the number of units, the schema, the list of classes, the plan",
@@ -113,6 +115,7 @@ def make_statement(
         rows_per_unit=rows_per_unit,
         tuning=tuning,
         intended_use=intended_use,
+        other_releases=text.CHARGED if is_charged else text.OTHER_RELEASES,
     )
 
 

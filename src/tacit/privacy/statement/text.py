@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 __all__ = [
+    "CHARGED",
     "COVERED",
     "MECHANISM",
     "NOT_COVERED",
@@ -50,6 +51,10 @@ NOT_COVERED = (
 
 OTHER_RELEASES = "unknown to this run: earlier and later releases on the same records add up"
 
+CHARGED = (
+    "this run was charged to its owner's ledger, which holds the sum over all runs on these records"
+)
+
 RECOMPUTE = (
     "Run `tacit statement --verify` on this file. By hand, with dp_accounting alone: rebuild"
     " `cost` (each `kind` is a class of dp_accounting, the other entries its arguments; of a"
@@ -82,10 +87,16 @@ def summary(document: Mapping[str, Any]) -> str:
     person = document["unit"].split(" (")[0].removeprefix("one ").split(",")[0]
     times = math.exp(min(epsilon, 700))
     factor = f"{math.ceil(100 * times) / 100:.2f}" if times < 100 else f"{1.05 * times:.1e}"
+    is_replaced = str(document["adjacency"]).startswith("replace-one")
+    change = (
+        f"Replace any one {person} by any other"
+        if is_replaced
+        else f"Take any one {person} out of the data"
+    )
     attack = document["best_attack"]
     sentences = [
-        f"Take any one {person} out of the data: no outcome of this run becomes more than {factor}"
-        f" times as likely, or as unlikely, up to a chance of {document['delta']:g}.",
+        f"{change}: no outcome of this run becomes more than {factor} times as likely, or as"
+        f" unlikely, up to a chance of {document['delta']:g}.",
     ]
     if attack is not None:
         sentences.append(
