@@ -77,7 +77,11 @@ def test_every_quick_command_prints_what_stands_below_it(document):
         for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
             command, _, expected = part.partition("\n")
             words = shlex.split(command.partition("#")[0])
-            if words[:2] not in (["tacit", "epsilon"], ["tacit", "calibrate"]):
+            if words[:2] not in (
+                ["tacit", "epsilon"],
+                ["tacit", "calibrate"],
+                ["tacit", "explain"],
+            ):
                 continue
             result = CliRunner().invoke(cli.app, words[1:], catch_exceptions=False)
             assert result.exit_code == 0

