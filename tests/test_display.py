@@ -14,6 +14,7 @@ from rich.console import Console
 import tacit
 from laws.cases import MODELS, engine, table
 from tacit import _display
+from tacit.numpyro import ProgramPosterior
 from tacit.privacy.statement import make_statement
 
 BUDGET = tacit.Budget(epsilon=1e6, delta=1e-3)
@@ -90,6 +91,15 @@ def test_text_is_escaped_and_never_markup():
     )
     assert "<b>row" not in statement._repr_html_()
     assert "[red]x[/red]" in printed(statement, 200)
+
+
+def test_the_posterior_of_a_program_shows_itself():
+    statement = {"epsilon": 1.0, "epsilon_text": "1.000", "delta": 1e-5, "is_secure": False}
+    posterior = ProgramPosterior(
+        model=len, guide=len, params={"<mean>": np.zeros(1)}, statement=statement
+    )
+    assert "INSECURE" in printed(posterior)
+    assert "&lt;mean&gt;" in posterior._repr_html_()
 
 
 def test_a_plan_without_an_end_can_be_shown(fitted):

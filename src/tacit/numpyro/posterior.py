@@ -3,18 +3,21 @@
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from numpyro.contrib.module import ParamShape
 from numpyro.infer import Predictive
 
-from tacit import _artefact
+from tacit import _artefact, _display
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.models.programs import signature_of, split_arguments, split_program
 from tacit.models.programs.guides import autoguides_of
 from tacit.typing import Array, Params
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
 
 __all__ = ["ProgramPosterior", "load_program_posterior"]
 
@@ -43,6 +46,24 @@ class ProgramPosterior:
     def __repr__(self) -> str:
         epsilon = self.statement.get("epsilon_text", "unknown")
         return f"ProgramPosterior({', '.join(self.params)}; epsilon {epsilon})"
+
+    def __rich__(self) -> "Panel":
+        return _display.panel(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return _display.html(self._sheet())
+
+    def _sheet(self) -> _display.Sheet:
+        promise = self.statement
+        rows = [
+            ("parameters", ", ".join(self.params)),
+            ("epsilon", str(promise.get("epsilon_text", "unknown"))),
+        ]
+        rows += [(key, f"{promise[key]}") for key in ("delta", "unit") if key in promise]
+        warning = _display.warning_of(
+            epsilon=promise.get("epsilon"), is_secure=promise.get("is_secure", True)
+        )
+        return _display.Sheet(title="Posterior of a program", rows=rows, warning=warning)
 
     def predictive(self, *, num_draws: int = 1000, return_sites: Any = None) -> Predictive:
         """Returns NumPyro's `Predictive`: call it with a key and the model's arguments.
