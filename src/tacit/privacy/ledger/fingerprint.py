@@ -33,5 +33,5 @@ def fingerprint_of(records: Tree, *, salt: bytes) -> str | None:
             return None  # part of it is on other machines
         values = np.asarray(leaf, order="C")
         digest.update(f"{jax.tree_util.keystr(path)} {values.dtype} {values.shape};".encode())
-        digest.update(values.reshape(-1).view(np.uint8))
+        digest.update(values.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
