@@ -15,6 +15,7 @@ from tacit.errors import (
     TacitError,
     UnprovenAccountingError,
 )
+from tacit.estimators import PrivateBayesClassifier, PrivateBayesRegressor
 from tacit.inference import (
     HMC,
     IVON,
@@ -127,6 +128,8 @@ __all__ = [
     "PoissonBatch",
     "Posterior",
     "PrivacyWarning",
+    "PrivateBayesClassifier",
+    "PrivateBayesRegressor",
     "ProgressBar",
     "RDPFilter",
     "Ramp",

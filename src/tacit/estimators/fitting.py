@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +19,10 @@ from tacit.estimators.preparing import Prepared
 from tacit.inference import Checkpoint, Fit, fit, save_checkpoint
 from tacit.inference.progress import OnProgress
 from tacit.metrics import ClassificationUncertainty, RegressionUncertainty
+from tacit.models import model_from_spec
 from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.budget import Budget, Ledger
+from tacit.samplers import sampler_from_spec, sampler_spec
 from tacit.typing import Record
 
 __all__ = [
@@ -56,6 +60,18 @@ class FittedTable:
     schema: Schema
     posterior: Posterior
     statement_text: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Models are functions, which cannot be copied between processes; their specs can.
+        parts = {
+            "schema": self.schema,
+            "model": self.posterior.model.spec,
+            "sampler": sampler_spec(self.posterior.sampler),
+            "kept": jax.tree.map(np.asarray, self.posterior.kept),
+            "statement": dict(self.statement),
+            "statement_text": self.statement_text,
+        }
+        return _restored, (parts,)
 
     @property
     def statement(self) -> Mapping[str, Any]:
@@ -198,6 +214,21 @@ def load_fitted_table(directory: str | os.PathLike[str]) -> FittedTable:
         ) from None
     return FittedTable(
         schema=schema, posterior=load_posterior(folder), statement_text=text.rstrip("\n")
+    )
+
+
+def _restored(parts: dict[str, Any]) -> FittedTable:
+    """Returns a copy made in another process; it can predict, but not be saved as a run."""
+    if parts["model"] is None:
+        raise TacitError("a table whose model is made of functions cannot be copied.")
+    posterior = Posterior(
+        model=model_from_spec(parts["model"]),
+        sampler=sampler_from_spec(parts["sampler"]),
+        kept=jax.tree.map(jnp.asarray, parts["kept"]),
+        statement=parts["statement"],
+    )
+    return FittedTable(
+        schema=parts["schema"], posterior=posterior, statement_text=parts["statement_text"]
     )
 
 

@@ -16,7 +16,7 @@ from tacit import _check
 from tacit.data import Categorical as CategoricalColumn
 from tacit.data import Column, Scale, Schema, Target
 from tacit.errors import InvalidArgumentError
-from tacit.estimators.recipe import TARGET_NOISE, Facts, Recipe, completed
+from tacit.estimators.recipe import TARGET_NOISE, Facts, Recipe, clip_factor, completed
 from tacit.inference import (
     IVON,
     SGD,
@@ -42,6 +42,7 @@ from tacit.models import (
     bayesian,
 )
 from tacit.privacy.budget import Budget
+from tacit.privacy.calibrate import smallest_noise
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
 
@@ -50,6 +51,7 @@ __all__ = ["Prepared", "prepare"]
 _CHUNK = 256
 _NUM_SYNTHETIC = 256
 _NUM_KEPT = 20
+_MOST_EXTRA_NOISE = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ def prepare(
     *,
     num_records: int,
     budget: Budget,
+    left: Budget | None = None,
     spent: DpEvent | None = None,
     spent_is_secure: bool = True,
 ) -> Prepared:
@@ -92,7 +95,10 @@ def prepare(
       schema: the public description of the table.
       recipe: settings; those left open are chosen from the public facts.
       num_records: units of privacy: rows, or people where ``groups`` are given.
-      budget: what may be spent; `Budget.non_private()` gives a plan without clip and noise.
+      budget: what may be spent; `Budget.non_private()` gives the same plan without noise.
+      left: what a ledger has left, from ``DataSetLedger.budget()``. Across runs it counts a little
+        more than ``budget`` does, so noise is made enough for both; but not for much less than
+        ``budget``: then the ledger will refuse the fit.
       spent: what was already released on these records for this fit, such as private bounds.
       spent_is_secure: whether its noise came from a secret key.
 
@@ -117,7 +123,7 @@ def prepare(
     if recipe.clip_norm is None:
         inputs = jnp.asarray(_synthetic_features(schema, num_rows=_NUM_SYNTHETIC))
         norm = data_free_clip_norm(model, synthetic_records(model, inputs))
-        recipe = replace(recipe, clip_norm=norm)
+        recipe = replace(recipe, clip_norm=clip_factor(facts) * norm)
     is_private = math.isfinite(budget.epsilon)
     plan = _plan(recipe, num_records, is_private=is_private)
     plan = replace(
@@ -130,8 +136,22 @@ def prepare(
         recipe=recipe,
         budget=budget,
         model=model,
-        plan=calibrate(plan, budget) if is_private else plan,
+        plan=_calibrated(plan, budget, left) if is_private else plan,
     )
+
+
+def _calibrated(plan: Plan, budget: Budget, left: Budget | None) -> Plan:
+    own = calibrate(plan, budget)
+    if left is None:
+        return own
+    # The ledger was charged for what the plan has spent, and counts it itself.
+    rest = replace(plan, spent=dp_accounting.NoOpDpEvent())
+    factor = smallest_noise(
+        lambda factor: replace(rest, method=own.method.scale_noise(factor)).cost, left
+    )
+    if not 1 < factor <= _MOST_EXTRA_NOISE:
+        return own
+    return replace(own, method=own.method.scale_noise(factor))
 
 
 def _model(recipe: Recipe, facts: Facts) -> Model:
@@ -170,12 +190,10 @@ def _release(recipe: Recipe, num_records: int, *, is_private: bool) -> GaussianS
         sampling = FullBatch(num_records=num_records)
     else:
         sampling = PoissonBatch(num_records=num_records, batch_size=recipe.batch_size)
-    if not is_private:
-        return GaussianSum.non_private(sampling=sampling, chunk_size=_CHUNK)
     return GaussianSum(
         sampling=sampling,
         clip_norm=recipe.clip_norm,
-        noise_multiplier=1.0,
+        noise_multiplier=1.0 if is_private else 0.0,
         chunk_size=_CHUNK,
     )
 

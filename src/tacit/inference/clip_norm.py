@@ -48,8 +48,9 @@ def synthetic_records(model: Model, inputs: Input, *, seed: int = 0) -> Record:
       seed: of start and targets.
     """
     num_inputs = _tree.num_records(inputs)
-    init_key, *keys = jax.random.split(seeded_key(seed), num_inputs + 1)
-    params = model.init(init_key)
+    # Never iterated over: that would take as many slices, and one program to stack them again.
+    keys = jax.random.split(seeded_key(seed), num_inputs + 1)
+    params = model.init(keys[0])
 
     def target(x: Input, key: Key) -> Array:
         predict_key, target_key = jax.random.split(key)
@@ -59,7 +60,7 @@ def synthetic_records(model: Model, inputs: Input, *, seed: int = 0) -> Record:
             return prediction.mean + jnp.sqrt(prediction.variance) * noise
         return jax.random.categorical(target_key, jnp.log(prediction))
 
-    return Record(inputs, jax.vmap(target)(inputs, jnp.stack(keys)), jnp.ones(num_inputs))
+    return Record(inputs, jax.vmap(target)(inputs, keys[1:]), jnp.ones(num_inputs))
 
 
 def data_free_clip_norm(

@@ -1,0 +1,299 @@
+"""What the classifier and the regressor share: from arrays and frames to a fitted table."""
+
+import abc
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import jax
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, _clone_parametrized
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from tacit.data import NumericTarget, Schema, Target, as_records
+from tacit.errors import InvalidArgumentError
+from tacit.estimators.fitting import FittedTable, Predicted, fit_table
+from tacit.estimators.inputs import Limits, as_frame, as_limits, find_bounds
+from tacit.estimators.inputs import numeric_columns as columns_of
+from tacit.estimators.preparing import Prepared, prepare
+from tacit.estimators.recipe import Recipe
+from tacit.estimators.refits import warn_of_refits
+from tacit.inference import ProgressBar
+from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.ledger import DataSetLedger
+from tacit.privacy.private_bounds import PrivateBounds
+from tacit.privacy.statement import Statement
+from tacit.typing import Params, Record
+
+__all__ = ["Encoded", "TableEstimator", "Uncertainty"]
+
+
+class Uncertainty(NamedTuple):
+    """What each prediction's uncertainty is made of; the parts add up to the total.
+
+    Attributes:
+      aleatoric: noise that more records would not remove.
+      epistemic: what the posterior does not know, as the disagreement of its draws.
+      total: of the predictive distribution.
+    """
+
+    aleatoric: NDArray[np.float64]
+    epistemic: NDArray[np.float64]
+    total: NDArray[np.float64]
+
+
+class Encoded(NamedTuple):
+    """A table ready to be fitted.
+
+    Attributes:
+      schema: public, or read off private bounds.
+      records: one for each unit of privacy.
+      found: private bounds, where they were needed.
+    """
+
+    schema: Schema
+    records: Record
+    found: PrivateBounds | None
+
+
+class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
+    """Reads what scikit-learn passes, spends the budget once, predicts; see the two that extend it.
+
+    Guarantee:
+      Of the records, `fit` computes nothing but what one row or one unit says by itself, counted
+      releases, and a warning for their owner. All attributes that end in an underscore may be
+      published under ``privacy_``, except ``classes_`` where it warned that labels are public.
+    """
+
+    table_: FittedTable
+    privacy_: Statement
+
+    epsilon: float
+    delta: float
+    method: str
+    schema: Schema | None
+    bounds: Any
+    hidden: Sequence[int] | None
+    num_steps: int | None
+    batch_size: int | None
+    clip_norm: float | None
+    learning_rate: float | None
+    max_rows: int | None
+    max_weight: float
+    ledger: Ledger | None
+    random_state: Any
+    verbose: bool
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fits within the budget; nothing is read when that is impossible.
+
+        Args:
+          X: inputs; with a schema a frame whose columns are found by name, else numbers.
+          y: targets, one for each row.
+          sample_weight: how much each row counts, between 0 and ``max_weight``; it acts inside
+            the clip.
+          groups: whose each row is, where a person has several; ``max_rows`` is then needed.
+        """
+        budget, recipe = self._budget(), self._recipe()
+        seeds = self._seeds(2)
+        encoded = self._encode(X, y, sample_weight, groups, budget=budget, seed=seeds[0])
+        found = encoded.found
+        prepared = prepare(
+            encoded.schema,
+            recipe,
+            num_records=len(encoded.records.weight),
+            budget=budget,
+            left=self.ledger.budget() if isinstance(self.ledger, DataSetLedger) else None,
+            spent=None if found is None else found.cost,
+            spent_is_secure=found is None or found.is_secure,
+        )
+        self._warn_of_refits(X, y, prepared)
+        return self._run(encoded.records, prepared, seed=seeds[1])
+
+    def sample_posterior(self, num_draws: int | None = None, *, seed: int = 0) -> Params:
+        """Returns draws of the network's parameters, stacked along a leading axis.
+
+        Args:
+          num_draws: how many; by default one for each retained state.
+          seed: nothing private hangs on it.
+        """
+        check_is_fitted(self)
+        return jax.tree.map(np.asarray, self.table_.posterior.draws(num_draws, seed=seed))
+
+    def _run(self, records: Record, prepared: Prepared, *, seed: int | None) -> Self:
+        if self.verbose:
+            with ProgressBar(type(self).__name__) as bar:
+                table = fit_table(records, prepared, seed=seed, ledger=self.ledger, progress=bar)
+        else:
+            table = fit_table(records, prepared, seed=seed, ledger=self.ledger)
+        self.table_ = table
+        self.privacy_ = table.fit.statement
+        self.n_iter_ = prepared.recipe.num_steps
+        return self
+
+    def _predicted(self, X: Any) -> Predicted:
+        check_is_fitted(self)
+        return self.table_.predict(self._frame(X, reset=False))
+
+    def _budget(self) -> Budget:
+        if isinstance(self.epsilon, float) and math.isinf(self.epsilon) and self.epsilon > 0:
+            return Budget.non_private()
+        return Budget(epsilon=self.epsilon, delta=self.delta)
+
+    def _recipe(self) -> Recipe:
+        return Recipe(
+            method=self.method,  # type: ignore[arg-type]
+            hidden=None if self.hidden is None else tuple(self.hidden),
+            num_steps=self.num_steps,
+            batch_size=self.batch_size,
+            clip_norm=self.clip_norm,
+            learning_rate=self.learning_rate,
+        )
+
+    def _seeds(self, count: int) -> list[int | None]:
+        """Returns different seeds that follow from ``random_state``; None stays secret."""
+        state = self.random_state
+        if state is None:
+            return [None] * count
+        if isinstance(state, np.random.RandomState | np.random.Generator):
+            draw = state.randint if isinstance(state, np.random.RandomState) else state.integers
+            state = int(draw(2**31 - 1))
+        seeds = np.random.SeedSequence(state).generate_state(count)
+        return [int(seed) >> 1 for seed in seeds]
+
+    def _frame(self, X: Any, *, reset: bool) -> pd.DataFrame:
+        """Returns the inputs as the table that the schema describes."""
+        schema = self.schema
+        if schema is not None:
+            if not isinstance(schema, Schema):
+                raise InvalidArgumentError(
+                    f"schema must be a tacit.data.Schema; got {type(schema).__name__}."
+                )
+            frame = as_frame(X, schema)
+            validate_data(self, frame, skip_check_array=True, reset=reset)
+            return frame
+        array = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        return pd.DataFrame(array, columns=self._names())
+
+    def _names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{i}" for i in range(self.n_features_in_)] if names is None else list(names)
+
+    def _encode(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None,
+        groups: ArrayLike | None,
+        *,
+        budget: Budget,
+        seed: int | None,
+    ) -> Encoded:
+        frame = self._frame(X, reset=True)
+        labels = self._labels(y, len(frame))
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, frame, ensure_non_negative=True)
+            if not np.any(weight):
+                raise InvalidArgumentError(
+                    "sample_weight must have at least one non-zero number; got zeros only."
+                )
+        if (groups is None) != (self.max_rows is None):
+            raise InvalidArgumentError(
+                "groups and max_rows go together: groups says whose each row is, max_rows how many"
+                f" rows of one person count at most, and is public; got max_rows={self.max_rows!r}."
+            )
+        schema, found = self.schema, None
+        if schema is None:
+            limits, target, found = self._limits(frame, labels, groups, budget=budget, seed=seed)
+            schema = Schema(columns=columns_of(list(frame.columns), limits), target=target)
+        records = as_records(
+            schema.encode(frame),
+            self._encode_labels(schema, labels),
+            weight=weight,
+            max_weight=self.max_weight,
+            groups=None if groups is None else np.asarray(groups),
+            max_rows=self.max_rows,
+        )
+        return Encoded(schema, records, found)
+
+    def _limits(
+        self,
+        frame: pd.DataFrame,
+        labels: NDArray[Any],
+        groups: ArrayLike | None,
+        *,
+        budget: Budget,
+        seed: int | None,
+    ) -> tuple[Limits, Target | NumericTarget, PrivateBounds | None]:
+        """Returns bounds and target, public where they were given and private where not."""
+        num_columns = frame.shape[1]
+        target = self._public_target()
+        unknown = [] if self.bounds is not None else [frame.to_numpy(np.float64)]
+        unknown += [] if target is not None else [np.asarray(labels, np.float64)[:, None]]
+        found = None
+        if unknown:
+            found = find_bounds(
+                np.hstack(unknown),
+                budget=budget,
+                groups=groups,
+                max_rows=self.max_rows,
+                seed=seed,
+                ledger=self.ledger,
+            )
+        if target is None:
+            assert found is not None
+            target = NumericTarget(
+                name=self._target_name(), low=float(found.low[-1]), high=float(found.high[-1])
+            )
+        if self.bounds is not None:
+            return as_limits("bounds", self.bounds, num_columns), target, found
+        assert found is not None
+        return Limits(found.low[:num_columns], found.high[:num_columns]), target, found
+
+    def _target_name(self) -> str:
+        names = self._names()
+        return next(name for name in ("target", "y", "(target)") if name not in names)
+
+    def _warn_of_refits(self, X: Any, y: Any, prepared: Prepared) -> None:
+        if self.ledger is not None:
+            return
+        frame = pd.DataFrame(X).copy()
+        frame["(y)"] = np.asarray(y)
+        warn_of_refits(frame, prepared.plan.cost, delta=prepared.budget.delta)
+
+    @abc.abstractmethod
+    def _labels(self, y: Any, num_rows: int) -> NDArray[Any]:
+        """Returns the targets as they were given, checked."""
+
+    @abc.abstractmethod
+    def _encode_labels(self, schema: Schema, labels: NDArray[Any]) -> NDArray[Any]:
+        """Returns the targets as the model wants them."""
+
+    @abc.abstractmethod
+    def _public_target(self) -> Target | NumericTarget | None:
+        """Returns the target where it is publicly known."""
+
+    def __sklearn_clone__(self) -> Self:
+        # A copy of a ledger would be charged in vain: all clones draw on the one that was given.
+        ledger, self.ledger = self.ledger, None
+        try:
+            copied: Self = _clone_parametrized(self)
+        finally:
+            self.ledger = ledger
+        return copied.set_params(ledger=ledger)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.target_tags.required = True
+        tags.non_deterministic = True
+        return tags
