@@ -166,7 +166,7 @@ def screenshot(page: Path, picture: Path) -> None:
     subprocess.run(
         [
             *(chromium, "--headless=new", "--no-sandbox", "--hide-scrollbars", "--disable-gpu"),
-            *("--window-size=1180,1560", f"--screenshot={picture}", page.resolve().as_uri()),
+            *("--window-size=1180,1735", f"--screenshot={picture}", page.resolve().as_uri()),
         ],
         check=True,
         capture_output=True,
