@@ -1,7 +1,9 @@
 """Budgets refuse before anything is spent."""
 
 import contextlib
+import copy
 import math
+import pickle
 import warnings
 
 import dp_accounting as dpa
@@ -96,3 +98,12 @@ def test_a_ledger_refuses_the_charge_that_would_exceed_the_budget_and_forgets_it
     # A filter for costs chosen one by one is a little stricter than accounting for all at once.
     assert ledger.budget.allows(dpa.SelfComposedDpEvent(CHEAP, made))
     assert not Budget(1.7, 1e-5, RDP()).allows(dpa.SelfComposedDpEvent(CHEAP, made + 1))
+
+
+def test_a_copy_of_a_ledger_in_memory_is_that_ledger_and_none_leaves_the_process():
+    ledger = InMemoryLedger()
+    copy.deepcopy({"ledger": ledger})["ledger"].charge(CHEAP)
+    copy.copy(ledger).charge(CHEAP)
+    assert len(ledger.costs) == 2
+    with pytest.raises(InvalidArgumentError, match=r"Use tacit.LedgerFile"):
+        pickle.dumps(ledger)

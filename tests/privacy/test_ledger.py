@@ -1,8 +1,10 @@
 """The ledger: budgets set once, every charge kept, nothing refunded."""
 
 import contextlib
+import copy
 import json
 import os
+import pickle
 import stat
 import warnings
 
@@ -218,3 +220,9 @@ def test_no_record_and_no_sum_of_records_is_in_the_file(ledger, census):
     content = ledger.path.read_bytes()
     assert b"Zoe" not in content
     assert json.dumps(secret.tolist()).encode() not in content
+
+
+def test_copies_of_a_handle_charge_the_same_file(ledger, census):
+    copy.deepcopy(census).charge(CHEAP)
+    pickle.loads(pickle.dumps(census)).charge(CHEAP)
+    assert census.spending.num_charges == 2

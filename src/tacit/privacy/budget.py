@@ -4,12 +4,12 @@ import math
 import secrets
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, Self
 
 from dp_accounting import ComposedDpEvent, DpEvent
 
 from tacit import _check, _display
-from tacit.errors import BudgetExceededError, PrivacyWarning
+from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, RDP, Accountant, round_up
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.spending import Spending
@@ -208,6 +208,19 @@ class InMemoryLedger:
                 PrivacyWarning,
                 stacklevel=3,
             )
+
+    def __copy__(self) -> Self:
+        # Were a copy charged instead, as scikit-learn's clones would, the cost would be lost.
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgumentError(
+            "ledger must be a file where other processes charge it, as with n_jobs; got an"
+            " InMemoryLedger, which they would charge in vain. Use tacit.LedgerFile."
+        )
 
     def begin(self, request: RunRequest) -> Run:
         """Returns the run, or raises ``BudgetExceededError`` if not all of it can be paid."""

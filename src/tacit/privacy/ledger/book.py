@@ -5,7 +5,7 @@ import datetime
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tacit.errors import LedgerDamagedError
 from tacit.privacy.ledger.state import LedgerState
@@ -31,6 +31,10 @@ class Book:
 
     def __init__(self, store: Store) -> None:
         self._store, self._state, self._lock = store, LedgerState(), threading.RLock()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Store]]:
+        # A copy, also one in another process, is of the same file and reads it anew.
+        return type(self), (self._store,)
 
     @property
     def path(self) -> Path:
