@@ -28,7 +28,8 @@ and what delta has to cover is P(E) - e^epsilon Q(E) <= E_Q[ max(0, Z - e^epsilo
 holds at the end, with the s_t that were reached, so does (epsilon, delta). The filter pays a cost
 only if (2) still holds after it, so (2) always holds. With one order, (2) is the conversion of
 Canonne, Kamath and Steinke (2020). The same argument with P and Q exchanged needs divergences that
-hold in both directions, which those of `tacit.privacy.accounting.RDP` do.
+hold in both directions, which those of `tacit.privacy.accounting.RDP` do. Runs may overlap: what is
+paid and not yet released only makes s_t larger than (1) needs.
 
 The Gaussian filter. Full-batch Gaussian releases with sum of mu^2 at most B, however chosen, are as
 private as one Gaussian with mu^2 = B (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2022).
