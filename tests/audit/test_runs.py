@@ -6,12 +6,14 @@ Seeds are fixed. With another seed an honest run fails such a test with probabil
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from audit.bugs import BUGS, plant_bug
+from laws.cases import MODELS, table
 from tacit.audit import (
     AuditedData,
     AuditResult,
@@ -26,6 +28,7 @@ from tacit.audit import (
     membership_figures,
     shadow_coins,
 )
+from tacit.audit.training import canary_scores, weighted
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import HMC, SGD, SGLD, Plan, calibrate, fit
@@ -184,8 +187,8 @@ def test_shadow_models_of_a_function_are_its_own():
 
 def test_a_posterior_without_a_statement_cannot_be_audited():
     def train(records, seed):
-        posterior = fit(trainer().plan, MODEL, records, budget=BUDGET, seed=seed).posterior
-        return Posterior(model=MODEL, sampler=posterior.sampler, kept=posterior.kept)
+        kept = jax.tree.map(lambda leaf: leaf[None, None], MODEL.init(jax.random.key(0)))
+        return Posterior(model=MODEL, sampler=Points(), kept=kept)
 
     with pytest.raises(InvalidArgumentError, match="with a privacy statement"):
         attacked(None, FunctionTrainer(train))
@@ -263,3 +266,14 @@ def test_a_result_says_what_it_is_and_is_valid_json():
     assert document["data"].keys() == {"name", "num_records", "public", "statement"}
     assert document["claimed"] == {"epsilon": "infinity", "delta": 1e-5}
     assert "epsilon at least 0.123, with 95 % confidence" in str(found)
+
+
+def test_an_absent_person_weighs_nothing_in_any_of_their_rows():
+    grouped = table("grouped")
+    absent = weighted(grouped, np.arange(12) != 3)
+    assert np.all(np.asarray(absent.weight[3]) == 0)
+    np.testing.assert_array_equal(absent.weight[:3], grouped.weight[:3])
+    draws = jax.tree.map(lambda leaf: leaf[None], MODELS["grouped"].init(jax.random.key(0)))
+    scores = canary_scores(MODELS["grouped"], draws, grouped)
+    assert scores.shape == (12,)
+    assert np.isfinite(scores).all()
