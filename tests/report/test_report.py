@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit import cli
+from tacit.audit import LiRA, LossAttack
 from tacit.errors import TacitError
 from tacit.privacy.filters import RDPFilter
 from tacit.privacy.ledger import LedgerFile
@@ -106,6 +107,26 @@ def test_a_run_without_privacy_says_so_first(bare_run, fitted):
     assert "best possible attack" not in page
 
 
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [("one person, with at most 3 rows", "100 people"), ("one row", "100 records")],
+)
+def test_people_are_promised_something_only_where_people_are_protected(
+    bare_run, fitted, unit, words
+):
+    replace(fitted[0].statement, unit=unit).save(bare_run)
+    page = render_report(read_run(bare_run))
+    assert f"Of {words} in the data" in page
+
+
+def test_an_evaluation_on_private_records_says_what_it_cost(full_run):
+    document = json.loads((full_run / "evaluation.json").read_text())
+    document["data"] |= {"public": False, "statement": {"epsilon_text": "0.250", "delta": 1e-6}}
+    (full_run / "evaluation.json").write_text(json.dumps(document))
+    page = render_report(read_run(full_run))
+    assert "They are charged: epsilon 0.250 at delta 1e-06." in page
+
+
 def test_an_altered_statement_is_not_called_verified(full_run):
     file = full_run / "statement.json"
     document = json.loads(file.read_text())
@@ -173,8 +194,20 @@ def test_exactly_what_was_used_is_cited(fitted):
     keys = {re.search(r"\{(\w+),", item.bibtex)[1] for item in citations_of(statement)}
     assert {"welling2011bayesian", "abadi2016deep", "doroshenko2022connect"} <= keys
     assert not {"chen2014stochastic", "cohen2019certified", "steinke2023privacy"} & keys
-    audited = citations_of(statement, audit={"attack": "one-run audit"})
-    assert "steinke2023privacy" in audited[-1].bibtex
+
+
+@pytest.mark.parametrize(
+    ("attack", "key"),
+    [
+        (LossAttack(), "yeom2018privacy"),
+        (LiRA(num_shadows=4), "carlini2022membership"),
+    ],
+)
+def test_the_attack_of_an_audit_is_cited(fitted, attack, key):
+    audit = {"attack": f"{attack.sentence}, 9 canaries in one run"}
+    found = citations_of(fitted[0].statement.to_json(), audit=audit)
+    assert "steinke2023privacy" in found[-2].bibtex
+    assert key in found[-1].bibtex
 
 
 def test_every_reference_has_what_a_reader_needs():

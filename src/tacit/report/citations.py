@@ -62,13 +62,9 @@ _CERTIFICATES = {
     "smoothing": "cohen2019certified",
 }
 _AUDITS = {
-    "one-run": "steinke2023privacy",
     "one run": "steinke2023privacy",
-    "canar": "steinke2023privacy",
-    "lira": "carlini2022membership",
     "likelihood ratio": "carlini2022membership",
-    "membership": "yeom2018privacy",
-    "score": "yeom2018privacy",
+    "how well each record is predicted": "yeom2018privacy",
 }
 
 
@@ -125,7 +121,7 @@ def _used(
 
 
 def _named(table: Mapping[str, str], text: Any, why: str) -> Iterator[tuple[str, str]]:
-    words = str(text or "").lower()
+    words = str(text or "").lower().replace("-", " ")
     yield from ((why, key) for word, key in table.items() if word in words)
 
 

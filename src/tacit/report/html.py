@@ -26,7 +26,7 @@ from tacit.report.panels import (
     tiles,
     verified,
 )
-from tacit.report.privacy_panel import epsilon_chart, people, trade_off_chart
+from tacit.report.privacy_panel import epsilon_chart, pictogram, trade_off_chart, units
 from tacit.report.run import Run, read_run
 
 __all__ = ["render_report", "write_report"]
@@ -82,7 +82,7 @@ def _rendered(run: Run, *, ledger: LedgerPanel | None) -> str:
     evaluation = _part("evaluation.json", evaluation_panel, run.evaluation)
     charts = [
         _part("progress.json", lambda rows: epsilon_chart(rows, claimed), run.progress),
-        trade_off_chart(explanation),
+        trade_off_chart(explanation, units=units(statement)),
     ]
     return _template().render(
         version=importlib.metadata.version("tacit"),
@@ -98,7 +98,8 @@ def _rendered(run: Run, *, ledger: LedgerPanel | None) -> str:
         ],
         promise=promise(statement),
         statement=statement,
-        people=people(explanation),
+        pictogram=pictogram(explanation),
+        units=units(statement),
         privacy_charts=[chart for chart in charts if chart is not None],
         has_progress=run.progress is not None,
         ledger=ledger,

@@ -121,10 +121,11 @@ def audit_panel(document: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "rows": [
             ("attack", str(document["attack"])),
-            ("promise", f"epsilon {claimed['epsilon']} at delta {claimed['delta']}"),
+            ("records", _audited(document["data"])),
+            ("promise", f"epsilon {_epsilon(claimed['epsilon'])} at delta {claimed['delta']:g}"),
             (
                 "proven by the attack",
-                f"epsilon is at least {float(document['lower_bound']):.3g}, with"
+                f"epsilon is at least {_round_down(float(document['lower_bound']))}, with"
                 f" {100 * float(document['confidence']):g} % confidence",
             ),
             *(
@@ -152,5 +153,21 @@ def _data(data: Mapping[str, Any]) -> str:
     if data["public"]:
         return f"Measured on {count:,} public records ({name}), which cost nothing."
     charged = data.get("statement")
-    price = f" They are charged: {charged}" if charged else " What they cost is not stated."
+    if isinstance(charged, Mapping):
+        charged = f"epsilon {charged.get('epsilon_text')} at delta {charged.get('delta')}"
+    price = f" They are charged: {charged}." if charged else " What they cost is not stated."
     return f"Measured on {count:,} private records ({name}).{price}"
+
+
+def _audited(data: Mapping[str, Any]) -> str:
+    words = f"{data.get('name', 'not named')}, {int(data['num_records']):,} of them"
+    return f"{words}; {data['statement']}" if isinstance(data.get("statement"), str) else words
+
+
+def _epsilon(value: Any) -> str:
+    return "infinity" if math.isinf(float(value)) else f"{float(value):.4g}"
+
+
+def _round_down(bound: float) -> str:
+    """A lower bound as people should see it: never larger than it is."""
+    return f"{math.floor(1000 * bound) / 1000:.3f}"

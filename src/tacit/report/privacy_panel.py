@@ -10,7 +10,7 @@ from tacit.privacy.explain import Explanation
 from tacit.report.charts import Axis, Chart, draw
 from tacit.report.marks import Area, Line, Rule
 
-__all__ = ["epsilon_chart", "people", "trade_off_chart"]
+__all__ = ["epsilon_chart", "pictogram", "trade_off_chart", "units"]
 
 _SHOWN_RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 
@@ -38,7 +38,12 @@ def epsilon_chart(progress: Sequence[Mapping[str, Any]], claimed: float) -> Char
     )
 
 
-def trade_off_chart(explanation: Explanation) -> Chart | None:
+def units(statement: Mapping[str, Any]) -> str:
+    """Returns what is protected, in the plural; a person only where the statement says so."""
+    return "people" if str(statement["unit"]).startswith("one person") else "records"
+
+
+def trade_off_chart(explanation: Explanation, *, units: str) -> Chart | None:
     """Returns what the best attack can do; None where nothing is promised."""
     if math.isinf(explanation.epsilon):
         return None
@@ -50,11 +55,12 @@ def trade_off_chart(explanation: Explanation) -> Chart | None:
     return draw(
         title="What the best possible attack can do",
         caption=(
-            "For every share of outsiders that an attack wrongly accuses, the largest share of"
-            " people in the data that it can find. On the dashed line it only guesses."
+            f"For every share of outside {units} that an attack wrongly takes for inside, the"
+            f" largest share of {units} in the data that it can find. On the dashed line it only"
+            " guesses."
         ),
-        x=Axis(label="outsiders wrongly accused", low=0, high=1, is_share=True),
-        y=Axis(label="people found, at most", low=0, high=1, is_share=True),
+        x=Axis(label=f"outside {units} wrongly accused", low=0, high=1, is_share=True),
+        y=Axis(label=f"{units} found, at most", low=0, high=1, is_share=True),
         marks=[
             Area(x=x, low=x, high=found),
             Line(x=[0.0, 1.0], y=[0.0, 1.0], name="guessing", style="guess"),
@@ -68,8 +74,8 @@ def trade_off_chart(explanation: Explanation) -> Chart | None:
     )
 
 
-def people(explanation: Explanation) -> dict[str, Any] | None:
-    """Returns the pictogram: of a hundred people in the data, how many an attack finds."""
+def pictogram(explanation: Explanation) -> dict[str, Any] | None:
+    """Returns of a hundred units in the data how many an attack finds at 1 % false alarms."""
     if math.isinf(explanation.epsilon):
         return None
     power = explanation.true_positive_rate(0.01)
