@@ -8,13 +8,14 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 import pandas as pd
+from dp_accounting import DpEvent
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, _clone_parametrized
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from tacit.data import NumericTarget, Schema, Target, as_records
 from tacit.errors import InvalidArgumentError
-from tacit.estimators.fitting import FittedTable, Predicted, fit_table
+from tacit.estimators.fitting import FittedTable, Predicted, TableFit, fit_table
 from tacit.estimators.inputs import Limits, as_frame, as_limits, find_bounds
 from tacit.estimators.inputs import numeric_columns as columns_of
 from tacit.estimators.preparing import Prepared, prepare
@@ -115,7 +116,7 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             spent=None if found is None else found.cost,
             spent_is_secure=found is None or found.is_secure,
         )
-        self._warn_of_refits(X, y, prepared)
+        self._warn_of_refits(X, y, prepared.plan.cost, budget)
         return self._run(encoded.records, prepared, seed=seeds[1])
 
     def sample_posterior(self, num_draws: int | None = None, *, seed: int = 0) -> Params:
@@ -134,9 +135,12 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
                 table = fit_table(records, prepared, seed=seed, ledger=self.ledger, progress=bar)
         else:
             table = fit_table(records, prepared, seed=seed, ledger=self.ledger)
+        return self._keep(table)
+
+    def _keep(self, table: TableFit) -> Self:
         self.table_ = table
         self.privacy_ = table.fit.statement
-        self.n_iter_ = prepared.recipe.num_steps
+        self.n_iter_ = table.prepared.recipe.num_steps
         return self
 
     def _predicted(self, X: Any) -> Predicted:
@@ -263,12 +267,12 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         names = self._names()
         return next(name for name in ("target", "y", "(target)") if name not in names)
 
-    def _warn_of_refits(self, X: Any, y: Any, prepared: Prepared) -> None:
+    def _warn_of_refits(self, X: Any, y: Any, cost: DpEvent, budget: Budget) -> None:
         if self.ledger is not None:
             return
         frame = pd.DataFrame(X).copy()
         frame["(y)"] = np.asarray(y)
-        warn_of_refits(frame, prepared.plan.cost, delta=prepared.budget.delta)
+        warn_of_refits(frame, cost, delta=budget.delta)
 
     @abc.abstractmethod
     def _labels(self, y: Any, num_rows: int) -> NDArray[Any]:

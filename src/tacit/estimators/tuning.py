@@ -1,0 +1,219 @@
+"""Private tuning: several recipes, one budget, and a choice that is paid for."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import dp_accounting
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dp_accounting import DpEvent
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from tacit.errors import InvalidArgumentError
+from tacit.estimators.fitting import FittedTable, TableFit, fit_table
+from tacit.estimators.inputs import BOUNDS_SHARE
+from tacit.estimators.preparing import Prepared, prepare
+from tacit.estimators.recipe import Recipe
+from tacit.estimators.table_estimator import TableEstimator
+from tacit.metrics import RegressionUncertainty
+from tacit.privacy.bisection import charged_key
+from tacit.privacy.budget import Budget
+from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.events import composed
+from tacit.privacy.ledger import DataSetLedger
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.private_bounds import bounds_noise
+from tacit.privacy.sampling import FullBatch
+from tacit.typing import Record
+
+__all__ = ["Tuned", "tune"]
+
+Floats = NDArray[np.float64]
+E = TypeVar("E", bound=TableEstimator)
+
+_TUNABLE = ("method", "hidden", "num_steps", "batch_size", "clip_norm", "learning_rate")
+_TAIL_SHARE = 2.0**-8
+
+
+class Tuned(NamedTuple):
+    """What a private choice found.
+
+    Attributes:
+      estimator: fitted with the best candidate; its ``privacy_`` counts all candidates.
+      best: the number of that candidate.
+      scores: the noisy mean score of each: one minus half the Brier score for classes; for
+        numbers one minus the squared error in half ranges, at least zero.
+      noise_std: the standard deviation of the noise on each score; closer ones are not told apart.
+    """
+
+    estimator: Any
+    best: int
+    scores: Floats
+    noise_std: float
+
+
+def tune(
+    estimator: TableEstimator,
+    candidates: Sequence[Mapping[str, Any]],
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+) -> Tuned:
+    """Fits every candidate with a part of the budget, and keeps the one with the best noisy score.
+
+    Beside a search, which fits each candidate with the whole budget and pays for all of them, this
+    stays within one. With k candidates each fit has about the square root of k times the noise; so
+    give few that differ much. Nothing is fitted again: the best one is what was scored.
+
+    Guarantee:
+      All fits, the private bounds if needed, and one full-batch release of all scores together are
+      within the estimator's budget. Their costs are fixed beforehand, so they compose like the
+      steps of a single plan. ``privacy_`` of the result counts all of them.
+
+    Args:
+      estimator: gives the budget and all parameters that candidates do not change; not fitted.
+      candidates: parameters to try: ``method``, ``hidden``, ``num_steps``, ``batch_size``,
+        ``clip_norm``, ``learning_rate``.
+      X: as in ``fit``.
+      y: the same.
+      sample_weight: the same.
+      groups: the same.
+
+    Example:
+      >>> from tacit.estimators import PrivateBayesClassifier
+      >>> rng = np.random.default_rng(0)
+      >>> X = rng.uniform(-1, 1, size=(500, 3))
+      >>> model = PrivateBayesClassifier(
+      ...     epsilon=4.0, bounds=(-1, 1), classes=(0, 1), num_steps=20, random_state=0
+      ... )
+      >>> found = tune(
+      ...     model, [{"learning_rate": 1e-6}, {"learning_rate": 1.0}], X, (X[:, 0] > 0).astype(int)
+      ... )
+      >>> found.best
+      1
+      >>> found.estimator.privacy_.releases  # two fits, and the scores
+      41
+    """
+    _require_candidates(candidates)
+    chosen: Any = clone(estimator)
+    recipes = [clone(estimator).set_params(**candidate)._recipe() for candidate in candidates]
+    budget = chosen._budget()
+    *seeds, bounds_seed, score_seed = chosen._seeds(len(candidates) + 2)
+    encoded = chosen._encode(X, y, sample_weight, groups, budget=budget, seed=bounds_seed)
+    records = encoded.records
+    spent = dp_accounting.NoOpDpEvent() if encoded.found is None else encoded.found.cost
+    scoring = _scoring(len(candidates), len(records.weight), budget)
+    plans = _within_one_budget(
+        encoded.schema, recipes, len(records.weight), budget, composed(spent, scoring.cost)
+    )
+    total = composed(spent, scoring.cost, *(own.plan.cost for own in plans))
+    if isinstance(chosen.ledger, DataSetLedger):
+        # Before anything is spent on it; what it found private bounds for is counted already.
+        rest = composed(scoring.cost, *(own.plan.cost for own in plans))
+        chosen.ledger.budget().require(rest)
+    chosen._warn_of_refits(X, y, total, budget)
+    tables = []
+    for number, (prepared, seed) in enumerate(zip(plans, seeds, strict=True)):
+        others = [other.plan.cost for at, other in enumerate(plans) if at != number]
+        plan = replace(
+            prepared.plan,
+            spent=composed(spent, scoring.cost, *others),
+            spent_is_secure=seed is None,
+        )
+        tables.append(
+            fit_table(records, replace(prepared, plan=plan), seed=seed, ledger=chosen.ledger)
+        )
+    key = charged_key(
+        scoring.cost,
+        num_values=len(tables),
+        budget=budget,
+        ledger=chosen.ledger,
+        seed=score_seed,
+        purpose="tuning",
+    )
+    scores = jnp.asarray(np.stack([_scores(table, records) for table in tables], axis=1))
+    sums = jax.jit(lambda key, data: scoring(key, lambda own, _: own, data))(key, scores)
+    mean = np.asarray(sums, np.float64) / len(records.weight)
+    best = int(np.argmax(mean))
+    chosen.set_params(**candidates[best])._keep(_counted(tables[best]))
+    return Tuned(chosen, best, mean, scoring.noise_std / len(records.weight))
+
+
+def _require_candidates(candidates: Sequence[Mapping[str, Any]]) -> None:
+    if len(candidates) < 2:
+        raise InvalidArgumentError(
+            f"candidates must be at least two; got {len(candidates)}. For one, call fit."
+        )
+    for candidate in candidates:
+        unknown = sorted(set(candidate) - set(_TUNABLE))
+        if unknown:
+            raise InvalidArgumentError(
+                f"candidates may change {', '.join(_TUNABLE)}; got {', '.join(unknown)}."
+            )
+
+
+def _scoring(num_candidates: int, num_records: int, budget: Budget) -> GaussianSum:
+    """Returns the release of all scores, each between 0 and 1, at a tenth of the budget."""
+    return GaussianSum(
+        sampling=FullBatch(num_records=num_records),
+        clip_norm=math.sqrt(num_candidates),
+        noise_multiplier=bounds_noise(budget, share=BOUNDS_SHARE),
+    )
+
+
+def _within_one_budget(
+    schema: Any, recipes: list[Recipe], num_records: int, budget: Budget, before: DpEvent
+) -> list[Prepared]:
+    """Returns plans that are together within the budget, each with the same share of it."""
+    alone = [prepare(schema, recipe, num_records=num_records, budget=budget) for recipe in recipes]
+    if math.isinf(budget.epsilon):
+        return alone
+
+    def scaled(factor: float) -> list[Prepared]:
+        return [
+            replace(own, plan=replace(own.plan, method=own.plan.method.scale_noise(factor)))
+            for own in alone
+        ]
+
+    factor = smallest_noise(
+        lambda factor: composed(before, *(own.plan.cost for own in scaled(factor))),
+        # What is left is for the cut tails of the noise.
+        replace(budget, delta=budget.delta * (1 - _TAIL_SHARE)),
+    )
+    return scaled(factor)
+
+
+def _scores(table: FittedTable, records: Record) -> NDArray[np.float32]:
+    """Returns a score between 0 and 1 for each unit, from that unit and released values alone."""
+    rows = np.asarray(records.x).reshape(-1, np.shape(records.x)[-1])
+    targets = np.asarray(records.y).reshape(-1)
+    found = table.predict_features(rows)
+    if isinstance(found, RegressionUncertainty):
+        target: Any = table.schema.target
+        errors = (found.mean - target.decode(targets)) / target.half_range
+        scores = np.maximum(1 - errors**2, 0.0)
+    else:
+        truth = np.eye(found.probabilities.shape[1])[targets]
+        scores = 1 - np.sum((found.probabilities - truth) ** 2, axis=1) / 2
+    if records.mask is not None:
+        mask = np.asarray(records.mask)
+        scores = np.sum(scores.reshape(mask.shape) * mask, axis=1) / mask.sum(axis=1)
+    return np.asarray(scores, np.float32)
+
+
+def _counted(table: TableFit) -> TableFit:
+    """Returns the table with a statement that says that the choice of settings was paid for."""
+    statement = replace(table.fit.statement, tuning="counted")
+    posterior = replace(table.posterior, statement=statement.to_json())
+    return replace(
+        table,
+        posterior=posterior,
+        statement_text=str(statement),
+        fit=replace(table.fit, posterior=posterior, statement=statement),
+    )
