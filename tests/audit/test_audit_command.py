@@ -67,6 +67,7 @@ def test_a_run_is_audited_with_its_own_settings_and_keeps_the_result(run):
     assert document["data"]["public"] is True
     # As many canaries as the run has records, and the epsilon that it claims.
     assert document["details"]["run"]["num_canaries"] == 60
+    assert document["details"]["same_cost_as_run"] is True
     statement = json.loads((run / "statement.json").read_text())
     assert document["claimed"]["epsilon"] == pytest.approx(statement["epsilon"], abs=0.01)
 
@@ -75,6 +76,7 @@ def test_models_of_a_runs_own_table_are_attacked_and_the_result_is_private(run):
     result = tacit(str(run), "--table", str(run / "data.csv"), "--shadows", "4", "--seed", "1")
     assert result.exit_code == 0
     assert "Do not publish the result" in result.stdout
+    assert "calibrated anew" not in result.stdout
     assert json.loads((run / "audit.json").read_text())["data"]["public"] is False
 
 

@@ -1,6 +1,7 @@
 """``tacit audit``: attack what is claimed, and say what was found."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -16,6 +17,8 @@ from tacit.errors import InvalidArgumentError, TacitError
 from tacit.estimators import Prepared, Recipe, prepare
 from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget
+from tacit.privacy.events import event_to_json
+from tacit.privacy.statement import read_statement
 
 __all__ = ["audit"]
 
@@ -99,6 +102,11 @@ def audit(
         style = "bold green" if result.violation is None else "bold red"
         console.print(verdict, style=style, markup=False)
         console.print("\n".join(rest), markup=False)
+        if result.details.get("same_cost_as_run") is False:
+            console.print(
+                "  note         the run's cost is not that of its study alone; what was audited is"
+                " the study, calibrated anew"
+            )
     if result.violation is not None:
         raise typer.Exit(1)
 
@@ -124,25 +132,27 @@ def _audit_run(
     seed: int | None,
 ) -> AuditResult:
     prepared = _read_run(run)
+    # Calibrated anew, so that a run which a ledger or private bounds made dearer is not the same.
+    is_same = event_to_json(prepared.plan.cost) == read_statement(run).get("cost")
     num_canaries = min(canaries, prepared.plan.method.num_records)
     if table is None:
-        return audit_plan(
+        result = audit_plan(
             prepared.plan,
             budget=prepared.budget,
             num_canaries=num_canaries,
             confidence=confidence,
             seed=seed,
         )
-    records = encode_table(_read_table(table), prepared.schema)
-    trainer = PlanTrainer(plan=prepared.plan, model=prepared.model, budget=prepared.budget)
-    return audit_membership(
-        trainer,
-        records,
-        num_canaries=num_canaries,
-        attack=LiRA(num_shadows=shadows) if shadows else LossAttack(),
-        confidence=confidence,
-        seed=seed,
-    )
+    else:
+        result = audit_membership(
+            PlanTrainer(plan=prepared.plan, model=prepared.model, budget=prepared.budget),
+            encode_table(_read_table(table), prepared.schema),
+            num_canaries=num_canaries,
+            attack=LiRA(num_shadows=shadows) if shadows else LossAttack(),
+            confidence=confidence,
+            seed=seed,
+        )
+    return replace(result, details={**result.details, "same_cost_as_run": is_same})
 
 
 def _read_run(run: Path) -> Prepared:
