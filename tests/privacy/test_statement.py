@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import dp_accounting as dpa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import SGLD, SWAG
@@ -50,9 +52,12 @@ def state(cost=POISSON, *, accountant=None, epsilon=100.0, is_secure=True, num_v
     )
 
 
-@pytest.fixture(scope="module")
+HONEST = state().to_json()
+
+
+@pytest.fixture
 def honest():
-    return state().to_json()
+    return HONEST
 
 
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
@@ -144,6 +149,47 @@ def test_a_missing_field_does_not_pass(honest, field):
         statement_from_json(document)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["kind", "event", "events", "count"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+FIELDS = ["cost", "epsilon", "delta", "adjacency", "num_values", "tail", "releases_made", "sha256"]
+
+
+@given(field=st.sampled_from(FIELDS), value=JSON)
+@settings(max_examples=60, deadline=None)
+def test_no_nonsense_in_a_field_is_more_than_a_claim_that_does_not_hold(field, value):
+    document = HONEST | {field: value}
+    found = verify_statement(document)
+    assert found.verdict
+    assert not found.holds or value == HONEST.get(field) or field in ("epsilon", "delta", "tail")
+
+
+@pytest.mark.parametrize(("noise", "count"), [(1.0, 10**9), (0.3, 10**5), (1.0, 10**30)])
+def test_an_absurd_cost_is_refused_at_once(honest, noise, count):
+    cost = {"kind": "GaussianDpEvent", "noise_multiplier": noise}
+    cost = {"kind": "SelfComposedDpEvent", "event": cost, "count": count}
+    assert not verify_statement(honest | {"cost": cost}).holds
+
+
+def test_a_cost_that_is_far_above_its_claim_is_found_out_quickly(honest):
+    cost = {"kind": "GaussianDpEvent", "noise_multiplier": 1.0}
+    cost = {"kind": "SelfComposedDpEvent", "event": cost, "count": 5000}
+    found = verify_statement(honest | {"cost": cost, "num_values": 1})
+    assert found.recomputed > 2500
+
+
+def test_a_cost_nested_too_deep_is_refused(honest):
+    cost = honest["cost"]
+    for _ in range(5000):
+        cost = {"kind": "SelfComposedDpEvent", "event": cost, "count": 1}
+    assert "NOT VERIFIABLE" in verify_statement(honest | {"cost": cost}).verdict
+
+
 def test_shards_are_not_verified_where_a_record_may_be_replaced(honest):
     document = honest | {
         "adjacency": "replace-one: ...",
@@ -233,8 +279,17 @@ def test_every_configured_sum_is_stated_with_its_clip():
 
 def test_the_summary_names_the_change_that_it_compares():
     assert state().summary.startswith("Take any one record out")
+    assert "MIND" not in state().summary
     other = state(accountant=PLD(adjacency=Adjacency.REPLACE_ONE))
     assert other.summary.startswith("Replace any one record")
+
+
+def test_a_delta_that_would_let_a_record_be_published_is_said_aloud():
+    budget = Budget(epsilon=100.0, delta=1e-3)
+    statement = make_statement(
+        cost=POISSON, budget=budget, unit="one row", num_units=1000, num_values=5, is_secure=True
+    )
+    assert "MIND: delta is not below 1/1000" in statement.summary
 
 
 def test_the_attack_bound_is_no_looser_than_that_of_epsilon_alone():

@@ -26,6 +26,7 @@ _RELATION = {
 }
 _TAIL_BITS = 57  # a pair of the noise's values passes its edge with probability 2**-57
 _MAX_DISTINCT = 64
+_LARGEST = 1e4
 
 
 class Leaf(NamedTuple):
@@ -50,7 +51,7 @@ def releases_from_json(cost: Mapping[str, Any], *, adjacency: str) -> Counter[Le
     try:
         for leaf, count in _leaves(cost, 1, adjacency):
             counts[leaf] += count
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise TacitError(f"the cost cannot be read ({type(error).__name__}: {error})") from None
     return counts
 
@@ -76,17 +77,29 @@ def epsilon_from_json(counts: Counter[Leaf], *, adjacency: str, delta: float, ne
       counts: what was released.
       adjacency: which data sets are neighbours.
       delta: without what the tail takes.
-      near: about how large epsilon is; only the fineness of the grid follows from it.
+      near: about how large epsilon is said to be; only the fineness of the grid follows from it.
+
+    Raises:
+      TacitError: where epsilon is so large that it means nothing.
     """
     if delta <= 0 or any(leaf.noise == 0 for leaf in counts):
         return math.inf
     merged = _merged(counts)
+    if sum(n * (leaf.rate / leaf.noise) ** 2 for leaf, n in merged.items()) > _LARGEST:
+        raise TacitError("its epsilon is in the thousands, too large to be composed")
+    # A claim may be far too small: a quick look says how large a grid must be.
+    rough = _composed(merged, adjacency, 1e-2).get_epsilon_for_delta(delta)
+    near = rough if rough > 100 * max(near, 1.0) else near
     # Errors grow with the square of the interval, time with the distributions to be composed.
     interval = max(1e-4 if len(merged) <= 4 else 5e-4, 1e-5 * near)
+    return float(_composed(merged, adjacency, interval).get_epsilon_for_delta(delta))
+
+
+def _composed(counts: Counter[Leaf], adjacency: str, interval: float) -> Any:
     total = pld.identity(value_discretization_interval=interval)
-    for leaf, count in merged.items():
+    for leaf, count in counts.items():
         total = total.compose(_loss(leaf, count, adjacency, interval))
-    return float(total.get_epsilon_for_delta(delta))
+    return total
 
 
 def _leaves(cost: Mapping[str, Any], count: int, adjacency: str) -> Iterator[tuple[Leaf, int]]:

@@ -107,6 +107,11 @@ def summary(document: Mapping[str, Any]) -> str:
     sentences.append(
         "It does not hide what is true of many at once: that is what a model is to learn."
     )
+    if document["delta"] >= 1 / document["num_units"]:
+        sentences.append(
+            f"MIND: delta is not below 1/{document['num_units']}, so a run that publishes one of"
+            " them outright would keep this promise too."
+        )
     if not document["is_bound"]:
         sentences.insert(0, "NOT A GUARANTEE: epsilon was approximated.")
     if not document["is_secure"]:

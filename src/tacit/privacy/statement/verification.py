@@ -91,23 +91,24 @@ def verify_statement(
         counts = releases_from_json(document["cost"], adjacency=adjacency)
         tail = tail_from_json(counts, num_values=int(document["num_values"]))
         problems = list(_contradictions(document, counts, tail))
-    except (TacitError, KeyError, TypeError, ValueError) as error:
-        return _unreadable(
-            f"{error}" if isinstance(error, TacitError) else f"a field is wrong ({error})"
-        )
+        if math.isinf(claimed):
+            recomputed = math.inf
+        else:
+            recomputed = epsilon_from_json(
+                counts, adjacency=adjacency, delta=delta - tail, near=claimed
+            )
+    except TacitError as error:
+        return _unreadable(f"{error}")
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        return _unreadable(f"a field is wrong ({type(error).__name__}: {error})")
     if sealed is not None and any(document.get(key) != value for key, value in sealed.items()):
         problems.append("it is not the statement in posterior.json: one of them was altered")
     if math.isinf(claimed):
-        recomputed = math.inf
         problems.insert(0, "NOT PRIVATE: the statement promises nothing; publish nothing of it")
-    else:
-        recomputed = epsilon_from_json(
-            counts, adjacency=adjacency, delta=delta - tail, near=claimed
+    elif recomputed > claimed * (1 + _SLACK):
+        problems.insert(
+            0, f"the claim is TOO SMALL: {claimed:g} is claimed, {recomputed:.4g} was spent"
         )
-        if recomputed > claimed * (1 + _SLACK):
-            problems.insert(
-                0, f"the claim is TOO SMALL: {claimed:g} is claimed, {recomputed:.4g} was spent"
-            )
     if not document["is_secure"]:
         problems.append("INSECURE: the noise came from a known seed, which takes it off again")
     verdict = (
