@@ -169,7 +169,7 @@ def test_losses_are_in_the_noise_that_is_found():
 
 def test_a_run_finds_the_noise_for_its_own_length_once(monkeypatch):
     def made(prepared, state, num_steps, records, **settings):
-        return state._replace(step=state.step + num_steps), jnp.full(num_steps, jnp.nan)
+        return state._replace(step=state.step + num_steps), jnp.full(num_steps, jnp.nan), None
 
     monkeypatch.setattr("tacit.numpyro.svi.run_steps", made)
     svi = private(noise_multiplier=None, epsilon=1.0)

@@ -2,7 +2,6 @@
 
 import bisect
 import datetime
-import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent
-from jax import lax
 
 from tacit import _check, _display, _tree
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference.base import Kernel
 from tacit.inference.charges import Charges
 from tacit.inference.checkpoint import Checkpoint
+from tacit.inference.compiled import compiled_kernel
 from tacit.inference.plan import Plan, calibrate_steps
 from tacit.inference.progress import OnProgress
 from tacit.models import Model
@@ -28,7 +27,7 @@ from tacit.privacy.clipping.isolation import require_no_table
 from tacit.privacy.events import composed, count_releases
 from tacit.privacy.statement import Statement, make_statement, tail_of
 from tacit.rng import fresh_key, seeded_key
-from tacit.typing import Array, Key, Record, Tree
+from tacit.typing import Record, Tree
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -115,7 +114,7 @@ def fit(
       chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
     """
     _require_fitting_records(plan, records)
-    kernel = plan.method.build(model)
+    kernel, advance = compiled_kernel(plan.method, model)
     shape = jax.eval_shape(kernel.init, seeded_key(0))
     if resume is not None:
         _require_fitting_checkpoint(plan, shape, resume)
@@ -178,7 +177,6 @@ def fit(
         else resume.states
     )
     kept = [] if resume is None or resume.kept is None else [(resume.kept, resume.info)]
-    advance = jax.jit(functools.partial(_advance, kernel))
     chunks = _chunks(start, num_steps, chunk_steps, plan.kept_steps)
     spent_at = None
     if progress is not None:
@@ -218,36 +216,6 @@ def fit(
         info=checkpoint.info,
         checkpoint=checkpoint,
     )
-
-
-def _advance(
-    kernel: Kernel, keys: Key, states: Tree, records: Record, boundaries: Array
-) -> tuple[Tree, Tree]:
-    """Takes all chains from the first boundary to the last; emits what is kept at each.
-
-    Boundaries are values, not shapes, so one compilation serves every chunk.
-    """
-
-    def chain(argument: tuple[Key, Tree]) -> tuple[Tree, Tree]:
-        key, state = argument
-
-        def step(t: Array, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
-            state, total = carry
-            # The key follows the step, so that chunking never changes a result.
-            state, info = kernel.step(jax.random.fold_in(key, t), state, records)
-            return state, jax.tree.map(jnp.add, total, info)
-
-        def segment(state: Tree, ends: tuple[Array, Array]) -> tuple[Tree, Tree]:
-            first, last = ends
-            _, info = jax.eval_shape(kernel.step, key, state, records)
-            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
-            state, total = lax.fori_loop(first, last, step, (state, nothing))
-            mean = jax.tree.map(lambda leaf: leaf / jnp.maximum(last - first, 1), total)
-            return state, (kernel.retain(state), mean)
-
-        return lax.scan(segment, state, (boundaries[:-1], boundaries[1:]))
-
-    return lax.map(chain, (keys, states))
 
 
 def _chunks(

@@ -13,6 +13,7 @@ from jax import lax
 from numpyro.optim import _NumPyroOptim
 
 from tacit.inference.base import Kernel, Objective, add_regulariser
+from tacit.inference.repeats import without_repeats
 from tacit.models.programs import SplitProgram
 from tacit.numpyro.losses import PrivateLoss, released_loss
 from tacit.privacy.events import composed, repeated
@@ -159,7 +160,7 @@ class ProgramSVI:
             return StepState(optim_state, rng_key, state.step + 1), SVIInfo(loss)
 
         # The last state has all there is: earlier parameters are not part of the posterior.
-        return Kernel(init, step, lambda state: (), Points())
+        return Kernel(init, without_repeats(step), lambda state: (), Points())
 
     def _due_loss(self, step: Array, loss_on: Callable[[GaussianSum], Scalar]) -> Scalar:
         """The loss, released at the steps at which one is due; NaN at others."""

@@ -347,7 +347,7 @@ def _first_positions(drawn: Array, population: int) -> Array:
     """
     length = drawn.shape[0]
     position_bits = (length - 1).bit_length()
-    if (population - 1).bit_length() + position_bits <= 32:
+    if int(population - 1).bit_length() + position_bits <= 32:
         position = jnp.arange(length, dtype=jnp.uint32)
         packed = lax.sort(drawn.astype(jnp.uint32) << position_bits | position)
         ordered, position = packed >> position_bits, packed & (2**position_bits - 1)

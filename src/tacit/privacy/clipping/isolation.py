@@ -75,7 +75,8 @@ def require_no_table(function: Callable[..., Any], *arguments: Tree, records: Tr
     leaves = jax.tree.leaves(records)
     num_records = _tree.num_records(records)
     row_sizes = {math.prod(leaf.shape[1:]) for leaf in leaves}
-    for closed in _programs(jax.make_jaxpr(function)(*arguments)):
+    # Unlike `jax.make_jaxpr` this traces a function once only.
+    for closed in _programs(jax.jit(function).trace(*arguments).jaxpr):
         for constant in _constants(closed):
             shape = tuple(jnp.shape(constant))
             if _is_table(shape, num_records, row_sizes) or _is_one_of(constant, leaves):

@@ -1,0 +1,97 @@
+"""Compiled kernels: built and compiled once for a method and a model, however often they run."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tacit.inference.base import Kernel, Method
+from tacit.models import Model
+from tacit.typing import Array, Key, Record, Tree
+
+__all__ = ["Compiled", "compiled_kernel", "forget_kernels"]
+
+_NUM_KEPT = 16
+
+
+class Compiled(NamedTuple):
+    """A kernel, and the compiled function that takes chains on by many steps.
+
+    Attributes:
+      kernel: what the method made of the model.
+      advance: ``advance(keys, states, records, boundaries)`` takes all chains from the first
+        boundary to the last, and emits what is kept at each. Boundaries are values, not shapes, so
+        one compilation serves every chunk.
+    """
+
+    kernel: Kernel
+    advance: Callable[[Key, Tree, Record, Array], tuple[Tree, Tree]]
+
+
+def compiled_kernel(method: Method, model: Model) -> Compiled:
+    """Returns the kernel of a method for a model: the same one for equal methods.
+
+    What is kept knows no record: kernels that close over the table are refused before they run.
+    """
+    parts = _Parts(model)
+    try:
+        hash((method, parts))
+    except TypeError:  # a setting that cannot be looked up, such as an array
+        return _compile(method, parts)
+    return _kept(cast(Any, method), parts)
+
+
+def forget_kernels() -> None:
+    """Drops all kernels that are kept, for tests that change what kernels are made of."""
+    _kept.cache_clear()
+
+
+class _Parts:
+    """A model, equal to another when it is made of the same functions."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        # What describes a model is not hashable, and no kernel looks at it.
+        self._functions: Any = tuple(model[:4]) if isinstance(model, Model) else model
+
+    def __hash__(self) -> int:
+        return hash(self._functions)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Parts) and bool(self._functions == other._functions)
+
+
+def _compile(method: Method, parts: _Parts) -> Compiled:
+    kernel = method.build(parts.model)
+    return Compiled(kernel, jax.jit(functools.partial(_advance, kernel)))
+
+
+_kept = functools.lru_cache(maxsize=_NUM_KEPT)(_compile)
+
+
+def _advance(
+    kernel: Kernel, keys: Key, states: Tree, records: Record, boundaries: Array
+) -> tuple[Tree, Tree]:
+    def chain(argument: tuple[Key, Tree]) -> tuple[Tree, Tree]:
+        key, state = argument
+
+        def step(t: Array, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+            state, total = carry
+            # The key follows the step, so that chunking never changes a result.
+            state, info = kernel.step(jax.random.fold_in(key, t), state, records)
+            return state, jax.tree.map(jnp.add, total, info)
+
+        def segment(state: Tree, ends: tuple[Array, Array]) -> tuple[Tree, Tree]:
+            first, last = ends
+            _, info = jax.eval_shape(kernel.step, key, state, records)
+            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
+            state, total = lax.fori_loop(first, last, step, (state, nothing))
+            mean = jax.tree.map(lambda leaf: leaf / jnp.maximum(last - first, 1), total)
+            return state, (kernel.retain(state), mean)
+
+        return lax.scan(segment, state, (boundaries[:-1], boundaries[1:]))
+
+    return lax.map(chain, (keys, states))
