@@ -12,7 +12,7 @@ from examples import compare
 from tacit.errors import PrivacyWarning
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"__init__", "census", "compare", "coverage", "digits"}
+SHARED = {"__init__", "census", "compare", "coverage", "digits", "estimator_defaults"}
 ROBUST = {"adversarial", "certified"}
 
 

@@ -280,3 +280,12 @@ def test_arrays_with_a_schema_are_read_in_the_order_of_its_columns(classifier):
         classifier.predict(pd.DataFrame({"dose": [1.0]}))
     with pytest.raises(InvalidArgumentError, match="must have the 3 columns"):
         classifier.predict([[1.0]])
+
+
+def test_calibration_on_consented_records_works_on_top(classifier):
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.frozen import FrozenEstimator
+
+    calibrated = CalibratedClassifierCV(FrozenEstimator(classifier), cv=2)
+    calibrated.fit(TEST[INPUTS], TEST.ill)
+    assert calibrated.score(TEST[INPUTS], TEST.ill) > 0.8

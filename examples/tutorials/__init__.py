@@ -1,0 +1,1 @@
+"""Tutorials: complete, short, and run by the tests."""
