@@ -203,3 +203,8 @@ class PrivateBayesClassifier(ClassifierMixin, TableEstimator):  # type: ignore[m
             name=self._target_name(),
             classes=tuple(classes) if is_plain else tuple(range(len(classes))),
         )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # on a few dozen records, as any private fit
+        return tags

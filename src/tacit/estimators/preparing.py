@@ -1,5 +1,6 @@
 """Preparing a fit: schema, recipe and budget become a model and a calibrated plan; no record."""
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -119,7 +120,14 @@ def prepare(
         epsilon=budget.epsilon,
     )
     recipe = completed(recipe or Recipe(), facts)
-    model = _model(recipe, facts)
+    assert recipe.hidden is not None
+    assert recipe.prior_std is not None
+    model = _model(
+        num_features=facts.num_features,
+        num_classes=facts.num_classes,
+        hidden=recipe.hidden,
+        prior_std=recipe.prior_std,
+    )
     if recipe.clip_norm is None:
         inputs = jnp.asarray(_synthetic_features(schema, num_rows=_NUM_SYNTHETIC))
         norm = data_free_clip_norm(model, synthetic_records(model, inputs))
@@ -154,21 +162,21 @@ def _calibrated(plan: Plan, budget: Budget, left: Budget | None) -> Plan:
     return replace(own, method=own.method.scale_noise(factor))
 
 
-def _model(recipe: Recipe, facts: Facts) -> Model:
+# The same model for the same facts, so that what is compiled for one fit serves the next.
+@functools.lru_cache(maxsize=64)
+def _model(
+    *, num_features: int, num_classes: int | None, hidden: tuple[int, ...], prior_std: float
+) -> Model:
     likelihood: Likelihood
-    match facts.num_classes:
+    match num_classes:
         case None:
             likelihood = LearntGaussian(initial_std=TARGET_NOISE)
         case 2:
             likelihood = Bernoulli()
-        case num_classes:
+        case _:
             likelihood = Categorical(num_classes=num_classes)
-    assert recipe.hidden is not None
-    assert recipe.prior_std is not None
-    network = MLP(
-        num_inputs=facts.num_features, hidden=recipe.hidden, num_outputs=likelihood.num_outputs
-    )
-    return bayesian(network, prior=GaussianPrior(std=recipe.prior_std), likelihood=likelihood)
+    network = MLP(num_inputs=num_features, hidden=hidden, num_outputs=likelihood.num_outputs)
+    return bayesian(network, prior=GaussianPrior(std=prior_std), likelihood=likelihood)
 
 
 def _plan(recipe: Recipe, num_records: int, *, is_private: bool) -> Plan:

@@ -270,7 +270,7 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
     def _warn_of_refits(self, X: Any, y: Any, cost: DpEvent, budget: Budget) -> None:
         if self.ledger is not None:
             return
-        frame = pd.DataFrame(X).copy()
+        frame = pd.DataFrame(X if isinstance(X, pd.DataFrame) else np.asarray(X)).copy()
         frame["(y)"] = np.asarray(y)
         warn_of_refits(frame, cost, delta=budget.delta)
 
