@@ -1,13 +1,27 @@
 """The tacit command: one thin module per verb."""
 
 import importlib.metadata
+import os
 import sys
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from tacit.cli import audit, calibrate, demo, epsilon, explain, ledger, report, statement
+from tacit.cli import (
+    audit,
+    calibrate,
+    demo,
+    epsilon,
+    explain,
+    fit,
+    ledger,
+    plan,
+    report,
+    schema,
+    statement,
+)
+from tacit.cli._notes import warnings_as_notes
 from tacit.errors import TacitError
 
 __all__ = ["app", "main"]
@@ -23,6 +37,9 @@ app = typer.Typer(
     ),
 )
 app.command("demo")(demo.demo)
+app.command("schema")(schema.schema)
+app.command("plan")(plan.plan)
+app.command("fit")(fit.fit)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
 app.command("explain")(explain.explain)
@@ -33,12 +50,27 @@ app.add_typer(ledger.app, name="ledger")
 
 
 def main() -> None:
-    """Runs the command; an error that tacit raises on purpose is one line and exit code 2."""
+    """Runs the command; an error that tacit raises on purpose is one line and exit code 2.
+
+    So is one of the file system, such as a full disk.
+    """
     try:
-        app()
+        with warnings_as_notes():
+            app()
     except TacitError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        sys.exit(2)
+        _fail(str(error))
+    except BrokenPipeError:
+        # Who reads the output has seen enough, as in ``tacit predict ... | head``.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror}).")
+
+
+def _fail(message: str) -> None:
+    text = " ".join(message.split())
+    Console(stderr=True).print(f"error: {text}", style="red", markup=False, soft_wrap=True)
+    sys.exit(2)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,196 @@
+"""A study executed: nothing is spent before all is read and checked."""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+from tacit import _tree
+from tacit.cli._files import read_schema, read_table
+from tacit.cli._interrupting import GentleInterrupt
+from tacit.cli._run_directory import RunDirectory, read_progress, require_no_run, reserved
+from tacit.cli._study import Study
+from tacit.cli._within import (
+    open_data_set,
+    prepare_within,
+    require_units,
+    with_noise_scale,
+)
+from tacit.data import Schema, Target, encode_table
+from tacit.data.csv import to_numbers
+from tacit.errors import InvalidArgumentError
+from tacit.estimators import Prepared, TableFit, fit_table, prepare
+from tacit.estimators.fitting import study_of
+from tacit.inference import Checkpoint, load_checkpoint
+from tacit.inference.progress import OnProgress
+from tacit.privacy.budget import Budget
+from tacit.privacy.ledger import DataSetLedger
+from tacit.rng import seeded_key
+from tacit.typing import Record
+
+__all__ = ["Interrupted", "execute", "resume"]
+
+_DELTA = 1e-5
+Bar = Callable[[str], AbstractContextManager[OnProgress]]
+
+
+class Interrupted(Exception):  # noqa: N818
+    """A run was stopped by hand; what it made and paid for is kept."""
+
+    def __init__(self, step: int, num_steps: int, epsilon: float | str) -> None:
+        super().__init__(f"stopped after {step} of {num_steps} steps")
+        self.step, self.num_steps, self.epsilon = step, num_steps, epsilon
+
+
+def execute(study: Study, *, bar: Bar, overwrite: bool) -> TableFit:
+    """Fits a study from its start.
+
+    Raises:
+      TacitError: for whatever is wrong, before anything is spent.
+      Interrupted: when somebody pressed Ctrl-C.
+    """
+    if study.schema is None:
+        raise InvalidArgumentError(
+            "give the public description of the table: --schema schema.toml. For a draft of one:"
+            f" tacit schema {study.table} --output schema.toml."
+        )
+    require_no_run(study.output, overwrite=overwrite)
+    schema = read_schema(study.schema)
+    ledger = open_data_set(study.ledger, study.data_set)
+    records = _records(study, schema)
+    num_records = len(records.weight)
+    require_units(num_records, study.num_records)
+    delta = study.delta
+    if delta is None:
+        delta = _DELTA if ledger is None else ledger.rule.delta
+    prepared, scale = prepare_within(
+        schema,
+        study.recipe,
+        num_records=num_records,
+        epsilon=study.epsilon,
+        delta=delta,
+        ledger=ledger,
+    )
+    done = replace(
+        study,
+        target=schema.target.name,
+        epsilon=prepared.budget.epsilon,
+        delta=prepared.budget.delta,
+        noise_scale=scale,
+    )
+    return _Execution(done, prepared, records, ledger, bar).run(None)
+
+
+def resume(study: Study, *, bar: Bar) -> TableFit:
+    """Goes on with a run from its checkpoint, with fresh noise."""
+    assert study.epsilon is not None
+    assert study.delta is not None
+    schema = read_schema(study.output / "schema.toml")
+    ledger = open_data_set(study.ledger, study.data_set)
+    records = _records(study, schema)
+    require_units(len(records.weight), study.num_records)
+    budget = Budget(study.epsilon, study.delta) if study.is_private else Budget.non_private()
+    prepared = prepare(schema, study.recipe, num_records=len(records.weight), budget=budget)
+    prepared = with_noise_scale(prepared, study.noise_scale)
+    checkpoint = load_checkpoint(study.output, prepared.plan, prepared.model, records)
+    return _Execution(study, prepared, records, ledger, bar).run(checkpoint)
+
+
+def _records(study: Study, schema: Schema) -> Record:
+    target = schema.target
+    if study.target is not None and study.target != target.name:
+        raise InvalidArgumentError(
+            f"--target is {study.target!r}, but the schema's target is {target.name!r}. Correct one"
+            " of them."
+        )
+    frame = read_table(study.table, schema)
+    if study.weight is not None and study.weight in frame:
+        frame[study.weight] = to_numbers(frame[study.weight])
+    records = encode_table(
+        frame,
+        schema,
+        weight=study.weight,
+        max_weight=study.max_weight,
+        groups=study.groups,
+        max_rows=study.max_rows,
+    )
+    if isinstance(target, Target):
+        labels = np.asarray(records.y)
+        if records.mask is not None:
+            labels = labels[np.asarray(records.mask)]
+        if len(np.unique(labels)) < 2:
+            raise InvalidArgumentError(
+                f"column {target.name!r}: all rows are of one class, so nothing can be learnt. Add"
+                " rows of the others. (Not for publication: it depends on the records.)"
+            )
+    return records
+
+
+@dataclass
+class _Execution:
+    study: Study
+    prepared: Prepared
+    records: Record
+    ledger: DataSetLedger | None
+    bar: Bar
+
+    def run(self, checkpoint: Checkpoint | None) -> TableFit:
+        folder, study = self.study.output, self.study
+        recipe = study_of(self.prepared)["recipe"]
+        earlier = [] if checkpoint is None else read_progress(folder, before=checkpoint.step)
+        directory = RunDirectory(
+            folder=folder,
+            study=study.executed(num_records=len(self.records.weight), recipe=recipe),
+            schema=self.prepared.schema,
+            is_resumed=checkpoint is not None,
+            earlier=earlier,
+        )
+        moments: list[dict[str, Any]] = []
+        step = 0 if checkpoint is None else checkpoint.step
+        epsilon = earlier[-1]["epsilon"] if earlier else 0.0
+        with reserved(folder, self._num_bytes()) as reservation, GentleInterrupt() as interrupt:
+            with self.bar(self.prepared.recipe.method) as on_progress:
+
+                def tell(*, step: int, num_steps: int, epsilon: float) -> None:
+                    moments.append({"step": step, "epsilon": _for_json(epsilon)})
+                    on_progress(step=step, num_steps=num_steps, epsilon=epsilon)
+                    if step < num_steps:  # a finished run is not worth stopping
+                        interrupt.raise_if_asked()
+
+                try:
+                    table = fit_table(
+                        self.records,
+                        self.prepared,
+                        seed=study.seed,
+                        ledger=self.ledger,
+                        progress=tell,
+                        resume=checkpoint,
+                        on_chunk=directory.keep,
+                    )
+                except KeyboardInterrupt:
+                    if moments:
+                        directory.note_progress(moments)
+                        step, epsilon = moments[-1]["step"], moments[-1]["epsilon"]
+                    self._stop(step, epsilon)
+            reservation.release()
+            directory.finish(table, moments)
+        return table
+
+    def _stop(self, step: int, epsilon: float | str) -> NoReturn:
+        assert self.prepared.recipe.num_steps is not None
+        raise Interrupted(step, self.prepared.recipe.num_steps, epsilon) from None
+
+    def _num_bytes(self) -> int:
+        """Returns about twice what posterior and checkpoint will need."""
+        plan = self.prepared.plan
+        shape = jax.eval_shape(plan.method.build(self.prepared.model).init, seeded_key(0))
+        num_states = len(plan.kept_steps) + 1
+        return 2**21 + 4 * 4 * _tree.size(shape) * num_states * plan.num_chains
+
+
+def _for_json(epsilon: float) -> float | str:
+    return epsilon if math.isfinite(epsilon) else "infinity"
