@@ -1,9 +1,30 @@
 import warnings
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from tacit import PrivacyWarning
 from tacit.estimators import forget_fits
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs_are_compiled_quickly_and_once(tmp_path_factory):
+    # These tests fit tiny tables, of the same few shapes again and again.
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
+        "jax_disable_most_optimizations": True,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: jax.config.values[name] for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,7 @@ import functools
 import warnings
 from unittest import SkipTest
 
-import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from tacit import PrivateBayesClassifier, PrivateBayesRegressor
@@ -18,25 +16,6 @@ EXPECTED = {
         " unit of privacy, two rows are two"
     ),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs_are_compiled_quickly_and_once(tmp_path_factory):
-    # The checks fit tiny tables of the same few shapes again and again.
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
-        "jax_disable_most_optimizations": True,
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: jax.config.values[name] for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.mark.parametrize(
