@@ -13,10 +13,12 @@ from tacit.cli import (
     calibrate,
     demo,
     epsilon,
+    evaluate,
     explain,
     fit,
     ledger,
     plan,
+    predict,
     report,
     schema,
     statement,
@@ -40,6 +42,8 @@ app.command("demo")(demo.demo)
 app.command("schema")(schema.schema)
 app.command("plan")(plan.plan)
 app.command("fit")(fit.fit)
+app.command("predict")(predict.predict)
+app.command("evaluate")(evaluate.evaluate)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
 app.command("explain")(explain.explain)

@@ -153,6 +153,8 @@ def _data(data: Mapping[str, Any]) -> str:
     if data["public"]:
         return f"Measured on {count:,} public records ({name}), which cost nothing."
     charged = data.get("statement")
+    if isinstance(charged, str):
+        return f"Measured on {count:,} private records ({name}). {charged}"
     if isinstance(charged, Mapping):
         charged = f"epsilon {charged.get('epsilon_text')} at delta {charged.get('delta')}"
     price = f" They are charged: {charged}." if charged else " What they cost is not stated."

@@ -1,0 +1,144 @@
+"""Sums over private records beside a fit: one charged release of bounded vectors."""
+
+import math
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _check
+from tacit.errors import BudgetExceededError
+from tacit.privacy.bisection import charged_key
+from tacit.privacy.budget import Budget
+from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.ledger import DataSetLedger
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import FullBatch
+from tacit.privacy.statement import Statement, make_statement
+
+__all__ = ["NoisySums", "mean_interval", "noisy_sums"]
+
+_MOST_EXTRA_NOISE = 1.5
+_TAIL_SHARE = 2.0**-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySums:
+    """What was released about some records.
+
+    Attributes:
+      sums: over all units.
+      noise_std: of the noise on each of them.
+      num_units: how many units there are; public.
+      statement: what is promised about it.
+    """
+
+    sums: NDArray[np.float64]
+    noise_std: float
+    num_units: int
+    statement: Statement
+
+
+def noisy_sums(
+    vectors: NDArray[np.float64],
+    *,
+    max_norm: float,
+    budget: Budget,
+    purpose: str,
+    groups: NDArray[np.int64] | None = None,
+    ledger: DataSetLedger | None = None,
+    seed: int | None = None,
+) -> NoisySums:
+    """Returns the noisy sum of one vector for each unit of privacy.
+
+    Guarantee:
+      One full-batch Gaussian release within the budget, and charged to the ledger before it is
+      made. ``max_norm`` bounds a unit whatever its rows hold: the engine clips.
+
+    Args:
+      vectors: one row for each record, computed from that record and public values alone.
+      max_norm: the largest Euclidean norm of a row.
+      budget: what may be spent; a finite one.
+      purpose: what the ledger calls it.
+      groups: numbers from zero that say whose each row is; a unit counts with the mean of its rows.
+      ledger: is charged.
+      seed: for tests only; INSECURE.
+
+    Example:
+      >>> found = noisy_sums(
+      ...     np.ones((1000, 1)), max_norm=1.0, budget=Budget(1.0, 1e-6), purpose="a count", seed=0
+      ... )
+      >>> bool(abs(found.sums[0] - 1000) < 5 * found.noise_std)
+      True
+    """
+    _check.positive(max_norm=max_norm)
+    rows = np.asarray(vectors, np.float64)
+    if groups is not None:
+        counts = np.bincount(groups)
+        rows = np.stack([np.bincount(groups, weights=column) for column in rows.T], axis=1)
+        rows /= counts[:, None]
+    num_units, num_values = rows.shape
+    release = GaussianSum(
+        sampling=FullBatch(num_records=num_units), clip_norm=max_norm, noise_multiplier=1.0
+    )
+    noise = _noise(release, budget, ledger)
+    release = replace(release, noise_multiplier=noise)
+    data = jnp.asarray(rows, jnp.float32)
+    statement = make_statement(
+        cost=release.cost,
+        budget=budget,
+        unit="one record (one row)" if groups is None else "one person, with all their rows",
+        num_units=num_units,
+        num_values=num_values,
+        is_secure=seed is None,
+        method=release,
+        tuning="none",
+        intended_use=purpose,
+        is_charged=ledger is not None,
+    )
+    key = charged_key(
+        release.cost,
+        num_values=num_values,
+        budget=budget,
+        ledger=ledger,
+        seed=seed,
+        purpose=purpose,
+    )
+    sums = jax.jit(lambda key, data: release(key, lambda own, _: own, data))(key, data)
+    return NoisySums(
+        sums=np.asarray(sums, np.float64),
+        noise_std=release.noise_std,
+        num_units=num_units,
+        statement=statement,
+    )
+
+
+def _noise(release: GaussianSum, budget: Budget, ledger: DataSetLedger | None) -> float:
+    """Returns the noise within the budget, and a little more where a ledger counts stricter."""
+    own = smallest_noise(release.cost_of, _leaving_a_tail(budget))
+    if ledger is None:
+        return own
+    needed = smallest_noise(release.cost_of, _leaving_a_tail(ledger.budget()))
+    if needed > _MOST_EXTRA_NOISE * own:
+        raise BudgetExceededError(
+            f"the ledger {ledger.book.path} of {ledger.name!r} has too little left for epsilon"
+            f" {budget.epsilon:g}. Nothing was spent. Give a smaller --epsilon."
+        )
+    return max(own, needed)
+
+
+def _leaving_a_tail(budget: Budget) -> Budget:
+    return replace(budget, delta=budget.delta * (1 - _TAIL_SHARE))
+
+
+def mean_interval(total: float, found: NoisySums, *, z: float = 1.96) -> dict[str, float]:
+    """Returns the mean of values in [0, 1] with an interval for noise and sampling together.
+
+    No variance is released: that of values in [0, 1] is at most ``m * (1 - m)``.
+    """
+    n = found.num_units
+    mean = min(max(total / n, 0.0), 1.0)
+    error = z * math.sqrt(max(mean * (1 - mean), 1 / n) / n + (found.noise_std / n) ** 2)
+    return {"value": mean, "low": max(0.0, mean - error), "high": min(1.0, mean + error)}
