@@ -1,13 +1,24 @@
 """What all tests share."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
-import jax
-import pytest
+# Many tests compile the same programs. Kept here, they are compiled once for all processes and all
+# later runs. (In the environment, before JAX is imported, so that commands under test have it too.)
+_COMPILED = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+from tacit.inference.compiled import forget_kernels  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compiled_programs() -> Iterator[None]:
     """Drops compiled programs after each file: all of them together take tens of gigabytes."""
     yield
+    forget_kernels()
     jax.clear_caches()
