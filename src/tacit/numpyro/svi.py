@@ -1,35 +1,35 @@
 """Private stochastic variational inference with the interface of `numpyro.infer.SVI`."""
 
 import contextlib
-import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from dp_accounting import DpEvent
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.svi import SVIRunResult
 
 from tacit import _check, _tree
-from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
+from tacit.errors import InvalidArgumentError
 from tacit.inference.progress import ProgressBar
-from tacit.models.programs import Arguments, signature_of, split_arguments, split_program
+from tacit.models.programs import Arguments, signature_of, split_arguments
 from tacit.models.programs.guides import require_private_guide
 from tacit.numpyro.batches import UnstatedBatch
+from tacit.numpyro.counting import Counter
 from tacit.numpyro.losses import PrivateLoss, num_particles_of
-from tacit.numpyro.optimisers import as_numpyro_optimiser, reads_the_loss
+from tacit.numpyro.optimisers import as_numpyro_optimiser
 from tacit.numpyro.posterior import ProgramPosterior
 from tacit.numpyro.prepared import Prepared, is_traced, takes
+from tacit.numpyro.preparing import prepare
 from tacit.numpyro.running import run_steps
 from tacit.numpyro.settings import PrivacySettings
 from tacit.numpyro.state import DPSVIState
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
-from tacit.privacy.budget import Ledger, Run, RunRequest
+from tacit.privacy.budget import Ledger
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.sampling import Sampling
-from tacit.privacy.statement import Statement, make_statement, tail_of
+from tacit.privacy.statement import Statement, make_statement
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Key, Params, Record, Scalar
 
@@ -161,12 +161,7 @@ class DPSVI:
         self._plate, self._public = plate, public
         self._ledger, self._seed = ledger, seed
         self._prepared: Prepared | None = None
-        self._run: Run | None = None
-        self._run_id: str | None = None
-        self._num_evaluations = 0
-        self._has_paid_evaluations = False
-        self._furthest = 0
-        self._has_warned = False
+        self._counter = Counter(ledger=ledger, loss=loss_release, is_seeded=seed is not None)
 
     # ---- The interface of numpyro.infer.SVI ----
 
@@ -213,7 +208,7 @@ class DPSVI:
           The next state, and the loss: NaN unless a private one was asked for.
         """
         _require_reverse_mode(forward_mode_differentiation)
-        self._warn_unless(self._require_prepared().resolved.method.has_losses)
+        self._counter.warn_unless(self._require_prepared().resolved.method.has_losses)
         return self._update(svi_state, args, kwargs, mask, skip_non_finite=False)
 
     def stable_update(
@@ -226,7 +221,7 @@ class DPSVI:
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step, or stays where the released gradient is not finite; paid all the same."""
         _require_reverse_mode(forward_mode_differentiation)
-        self._warn_unless(self._require_prepared().resolved.method.has_losses)
+        self._counter.warn_unless(self._require_prepared().resolved.method.has_losses)
         return self._update(svi_state, args, kwargs, mask, skip_non_finite=True)
 
     def evaluate(
@@ -243,11 +238,11 @@ class DPSVI:
         key = fresh_key()
         if prepared.resolved.method.release.is_private:
             if self._loss_release is None or self._loss_release.num_evaluations == 0:
-                self._warn_unless(False)
+                self._counter.warn_unless(False)
                 return jnp.full((), jnp.nan)
-            self._count_evaluation(svi_state, records)
+            number = self._counter.count_evaluation(prepared, svi_state, records)
             if self._seed is not None:
-                key = jax.random.fold_in(seeded_key(self._seed), self._num_evaluations)
+                key = jax.random.fold_in(seeded_key(self._seed), number)
         return prepared.compiled_loss(key, svi_state, records, mask)
 
     def run(
@@ -297,10 +292,10 @@ class DPSVI:
         prepared.require_own(state)
         prepared.require_steps(int(state.step), num_steps)
         records = prepared.records_of(self._arguments(args, kwargs))
-        self._note_steps(int(state.step), num_steps)
-        self._warn_unless(prepared.resolved.method.has_losses)
+        self._counter.note_steps(prepared, int(state.step), num_steps)
+        self._counter.warn_unless(prepared.resolved.method.has_losses)
         with ProgressBar("DPSVI") if progress_bar else contextlib.nullcontext() as progress:
-            state, losses, self._run_id = run_steps(
+            state, losses, self._counter.run_id = run_steps(
                 prepared,
                 state,
                 num_steps,
@@ -308,7 +303,7 @@ class DPSVI:
                 skip_non_finite=stable_update,
                 seed=self._seed,
                 ledger=self._ledger,
-                run_id=self._run_id,
+                run_id=self._counter.run_id,
                 progress=progress,
             )
         return SVIRunResult(self.get_params(state), state, losses)
@@ -370,51 +365,20 @@ class DPSVI:
             )
         arguments = self._arguments(args, kwargs)
         if self._prepared is None:
-            self._prepared = self._prepare(arguments, num_steps)
+            self._prepared = prepare(
+                self.model,
+                self.guide,
+                arguments,
+                settings=self._settings,
+                optim=self.optim,
+                loss=self._loss_release,
+                plate=self._plate,
+                num_particles=self._num_particles,
+                num_steps=num_steps,
+                seed=self._seed,
+            )
         self._prepared.records_of(arguments)
         return self._prepared.first_state(rng_key, init_params)
-
-    def _prepare(self, arguments: Arguments, num_steps: int | None) -> Prepared:
-        program = split_program(
-            self.model,
-            self.guide,
-            arguments,
-            plate=self._plate,
-            num_particles=self._num_particles,
-        )
-        params = jax.eval_shape(program.init, jax.random.key(0))
-        resolved = self._settings.resolve(
-            num_rows=arguments.num_records,
-            num_values=_tree.size(params),
-            optim=self.optim,
-            loss=self._loss_release,
-            num_steps=num_steps,
-        )
-        num_records = resolved.method.num_records
-        if program.plate_size not in (num_records, arguments.num_records):
-            raise InvalidArgumentError(
-                f"the plate {program.plate!r} says that there are {program.plate_size} records, but"
-                f" there are {num_records}. Correct it, or say num_obs_total={program.plate_size}"
-                " if the program is called with batches of so many."
-            )
-        if not resolved.method.has_losses and reads_the_loss(self.optim, params):
-            raise InvalidArgumentError(
-                "optim uses the value of the loss, and there is none without a release. Give"
-                " loss_release=PrivateLoss(...), or an optimiser that uses gradients only."
-            )
-        if not resolved.is_table and takes(self.model, "mask"):
-            raise InvalidArgumentError(
-                "the model must not have an argument named mask where it is called with batches:"
-                " update has one, for padding. Rename the model's."
-            )
-        # Only public constants and shapes stay: no record outlives the call.
-        shapes = jax.eval_shape(lambda: arguments.records)
-        return Prepared(
-            arguments=arguments._replace(records=shapes),
-            program=program,
-            resolved=resolved,
-            seed=self._seed,
-        )
 
     def _update(
         self,
@@ -439,8 +403,8 @@ class DPSVI:
         step = int(state.step)
         prepared.require_own(state)
         prepared.require_steps(step, 1)
-        self._note_steps(step, 1)
-        self._charge(prepared.resolved.method.cost(1, start=step), state)
+        self._counter.note_steps(prepared, step, 1)
+        self._counter.charge(prepared, prepared.resolved.method.cost(1, start=step), state)
         # A key of its own for each call, so that no state can be used twice with one noise.
         key = fresh_key() if self._seed is None else jax.random.fold_in(state.private_key, step)
         return prepared.compiled_step(key, state, records, mask, skip_non_finite=skip_non_finite)
@@ -478,77 +442,10 @@ class DPSVI:
             )
         return records, jnp.asarray(mask, bool)
 
-    def _count_evaluation(self, state: DPSVIState, records: Record) -> None:
-        if is_traced((state, records)):
-            raise InvalidArgumentError(
-                "evaluate must be called outside jit, so that evaluations can be counted."
-            )
-        paid = 0 if self._loss_release is None else self._loss_release.num_evaluations
-        if self._num_evaluations >= paid:
-            raise BudgetExceededError(
-                f"all {paid} evaluations that were paid for are made. Give PrivateLoss a larger"
-                " num_evaluations."
-            )
-        if not self._has_paid_evaluations:
-            # They are charged with a first step. This state has none, or another object made it.
-            cost = self._require_prepared().resolved.method.cost_of_evaluations
-            self._charge(cost, state)
-            self._has_paid_evaluations = True
-        self._num_evaluations += 1
-
-    def _charge(self, cost: DpEvent, state: DPSVIState) -> None:
-        """Charges the ledger, which is asked first for all steps that the budget is for."""
-        if self._ledger is None:
-            return
-        prepared = self._require_prepared()
-        step, num_values = int(state.step), _tree.size(state.optim_state)
-        if self._run is None:
-            method, last = prepared.resolved.method, prepared.resolved.max_steps
-            left = 1 if last is None else max(1, last - step)
-            whole = method.cost(left, start=step)
-            self._run = self._ledger.begin(
-                RunRequest(
-                    cost=whole,
-                    tail=tail_of(whole, num_values=num_values),
-                    purpose="DPSVI, single steps",
-                    num_steps=None if last is None else left,
-                    is_secure=self._seed is None,
-                )
-            )
-            self._run_id = self._run.run_id
-        self._run.charge(cost, tail=tail_of(cost, num_values=num_values))
-
     def _require_prepared(self) -> Prepared:
         if self._prepared is None:
             raise InvalidArgumentError("init or run must be called first.")
         return self._prepared
-
-    def _note_steps(self, start: int, num_steps: int) -> None:
-        """Notes steps about to be made; warns where they do not go on from the last ones."""
-        is_private = self._require_prepared().resolved.method.release.is_private
-        # With a seed nothing is promised anyway.
-        if start < self._furthest and is_private and self._seed is None:
-            warnings.warn(
-                f"{self._furthest} steps were made with this DPSVI, and these begin again after"
-                f" {start}. A statement counts the steps that led to one state: of what begins"
-                " again publish one, or add up the costs of all; a ledger does.",
-                PrivacyWarning,
-                stacklevel=4,
-            )
-        self._furthest = max(self._furthest, start + num_steps)
-        self._has_paid_evaluations |= start == 0
-
-    def _warn_unless(self, has_loss: bool) -> None:
-        """Warns the caller of a public method, once, that there is no loss."""
-        if has_loss or self._has_warned:
-            return
-        self._has_warned = True
-        warnings.warn(
-            "the loss is NaN: a loss of private records is a release of its own. Ask for one, and"
-            " pay for it, by DPSVI(..., loss_release=PrivateLoss(clip=...)).",
-            PrivacyWarning,
-            stacklevel=3,
-        )
 
 
 def _assumption(sampling: Sampling) -> str:

@@ -1,0 +1,102 @@
+"""Counting: what one DPSVI has done so far, told to its ledger and to its user."""
+
+import warnings
+
+from dp_accounting import DpEvent
+
+from tacit import _tree
+from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
+from tacit.numpyro.losses import PrivateLoss
+from tacit.numpyro.prepared import Prepared, is_traced
+from tacit.numpyro.state import DPSVIState
+from tacit.privacy.budget import Ledger, Run, RunRequest
+from tacit.privacy.statement import tail_of
+from tacit.typing import Record
+
+__all__ = ["Counter"]
+
+
+class Counter:
+    """Counts steps and evaluations, charges them, and warns of what a statement cannot see.
+
+    Args:
+      ledger: is charged, if there is one.
+      loss: which losses were asked for.
+      is_seeded: whether keys are known, so that nothing is promised.
+    """
+
+    def __init__(self, *, ledger: Ledger | None, loss: PrivateLoss | None, is_seeded: bool) -> None:
+        self._ledger, self._loss, self._is_seeded = ledger, loss, is_seeded
+        self.run_id: str | None = None
+        self._run: Run | None = None
+        self._num_evaluations = 0
+        self._has_paid_evaluations = False
+        self._furthest = 0
+        self._has_warned = False
+
+    def count_evaluation(self, prepared: Prepared, state: DPSVIState, records: Record) -> int:
+        """Counts an evaluation about to be made, and pays for all with the first; its number."""
+        if is_traced((state, records)):
+            raise InvalidArgumentError(
+                "evaluate must be called outside jit, so that evaluations can be counted."
+            )
+        paid = 0 if self._loss is None else self._loss.num_evaluations
+        if self._num_evaluations >= paid:
+            raise BudgetExceededError(
+                f"all {paid} evaluations that were paid for are made. Give PrivateLoss a larger"
+                " num_evaluations."
+            )
+        if not self._has_paid_evaluations:
+            # They are charged with a first step. This state has none, or another object made it.
+            self.charge(prepared, prepared.resolved.method.cost_of_evaluations, state)
+            self._has_paid_evaluations = True
+        self._num_evaluations += 1
+        return self._num_evaluations
+
+    def charge(self, prepared: Prepared, cost: DpEvent, state: DPSVIState) -> None:
+        """Charges the ledger, which is asked first for all steps that the budget is for."""
+        if self._ledger is None:
+            return
+        step, num_values = int(state.step), _tree.size(state.optim_state)
+        if self._run is None:
+            method, last = prepared.resolved.method, prepared.resolved.max_steps
+            left = 1 if last is None else max(1, last - step)
+            whole = method.cost(left, start=step)
+            self._run = self._ledger.begin(
+                RunRequest(
+                    cost=whole,
+                    tail=tail_of(whole, num_values=num_values),
+                    purpose="DPSVI, single steps",
+                    num_steps=None if last is None else left,
+                    is_secure=not self._is_seeded,
+                )
+            )
+            self.run_id = self._run.run_id
+        self._run.charge(cost, tail=tail_of(cost, num_values=num_values))
+
+    def note_steps(self, prepared: Prepared, start: int, num_steps: int) -> None:
+        """Notes steps about to be made; warns where they do not go on from the last ones."""
+        is_private = prepared.resolved.method.release.is_private
+        # With a seed nothing is promised anyway.
+        if start < self._furthest and is_private and not self._is_seeded:
+            warnings.warn(
+                f"{self._furthest} steps were made with this DPSVI, and these begin again after"
+                f" {start}. A statement counts the steps that led to one state: of what begins"
+                " again publish one, or add up the costs of all; a ledger does.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+        self._furthest = max(self._furthest, start + num_steps)
+        self._has_paid_evaluations |= start == 0
+
+    def warn_unless(self, has_loss: bool) -> None:
+        """Warns the caller of a public method, once, that there is no loss."""
+        if has_loss or self._has_warned:
+            return
+        self._has_warned = True
+        warnings.warn(
+            "the loss is NaN: a loss of private records is a release of its own. Ask for one, and"
+            " pay for it, by DPSVI(..., loss_release=PrivateLoss(clip=...)).",
+            PrivacyWarning,
+            stacklevel=3,
+        )
