@@ -12,9 +12,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from estimators.tables import ILL, WEEKS, patients
-from tacit import InMemoryLedger, LedgerFile, PrivacyWarning
+from tacit import Budget, InMemoryLedger, LedgerFile, PrivacyWarning
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.estimators import PrivateBayesClassifier, PrivateBayesRegressor
+from tacit.privacy.accounting import RDP
 from tacit.privacy.filters import RDPFilter
 
 TRAIN, TEST = patients(300), patients(seed=1)
@@ -156,10 +157,40 @@ def test_without_bounds_they_are_found_privately_and_paid_for():
     model = PrivateBayesRegressor(**QUICK).fit(TRAIN[NUMBERS], TRAIN.weeks)
     assert model.privacy_.releases == 2 + 3
     assert model.privacy_.epsilon <= 5.0
+    # The histograms of three columns are larger than the gradient, and have the longer tail.
+    assert model.privacy_.num_values > 3 * 100
     dose, age = model.table_.schema.columns
     assert 4 <= dose.high <= 32
     assert 32 <= age.high <= 256
     assert model.table_.schema.target.high >= 20
+
+
+@pytest.fixture(params=["durable", "in memory"])
+def nearly_spent(request, tmp_path):
+    """A ledger that can pay for private bounds but not for a fit, and what it has spent."""
+    if request.param == "in memory":
+        ledger = InMemoryLedger(budget=Budget(epsilon=2.0, delta=1e-3, accountant=RDP()))
+        return ledger, lambda: len(ledger.costs)
+    durable = LedgerFile.create(tmp_path / "l.db").register(
+        "patients", RDPFilter.of_budget(epsilon=2.0, delta=1e-3)
+    )
+    return durable, lambda: durable.spent
+
+
+def test_bounds_are_not_paid_for_where_the_fit_would_be_refused(nearly_spent):
+    ledger, spent = nearly_spent
+    model = PrivateBayesRegressor(**QUICK, ledger=ledger)
+    with pytest.raises(BudgetExceededError):
+        model.fit(TRAIN[NUMBERS], TRAIN.weeks)
+    assert spent() == 0
+
+
+def test_bounds_are_not_paid_for_where_a_row_is_wrong():
+    ledger = InMemoryLedger()
+    model = PrivateBayesClassifier(**QUICK, classes=["no", "maybe"], ledger=ledger)
+    with pytest.raises(InvalidArgumentError, match="not in classes"):
+        model.fit(TRAIN[NUMBERS], TRAIN.ill)
+    assert not ledger.costs
 
 
 def test_half_known_bounds_pay_for_the_other_half():

@@ -5,6 +5,7 @@ from estimators.tables import patients
 from tacit import Budget, InMemoryLedger, LedgerFile
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.estimators import PrivateBayesClassifier, PrivateBayesRegressor, tune
+from tacit.privacy.accounting import RDP
 from tacit.privacy.events import composed
 from tacit.privacy.filters import RDPFilter
 
@@ -55,6 +56,29 @@ def test_a_ledger_that_cannot_pay_for_all_refuses_before_anything_is_spent(tmp_p
     with pytest.raises(BudgetExceededError):
         tune(model, CANDIDATES, TRAIN[NUMBERS], TRAIN.ill)
     assert ledger.spent == 0.0
+
+
+def test_private_bounds_are_asked_for_with_all_the_rest():
+    ledger = InMemoryLedger(budget=Budget(epsilon=1.0, delta=1e-3, accountant=RDP()))
+    settings = {name: value for name, value in PUBLIC.items() if name != "bounds"}
+    model = PrivateBayesClassifier(
+        epsilon=2.0, **settings, classes=["no", "yes"], num_steps=5, ledger=ledger
+    )
+    with pytest.raises(BudgetExceededError):
+        tune(model, CANDIDATES, TRAIN[NUMBERS], TRAIN.ill)
+    assert not ledger.costs
+
+
+def test_a_ledger_with_just_the_budget_pays_for_tuning(tmp_path):
+    ledger = LedgerFile.create(tmp_path / "l.db").register(
+        "patients", RDPFilter.of_budget(epsilon=2.0, delta=1e-3)
+    )
+    model = PrivateBayesClassifier(
+        epsilon=2.0, **PUBLIC, classes=["no", "yes"], num_steps=5, ledger=ledger
+    )
+    found = tune(model, CANDIDATES[:2], TRAIN[NUMBERS], TRAIN.ill)
+    assert found.estimator.privacy_.epsilon <= 2.0
+    assert 1.8 < ledger.spent <= 2.0
 
 
 @pytest.mark.parametrize(

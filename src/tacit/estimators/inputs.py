@@ -1,7 +1,8 @@
 """Inputs of an estimator: arrays and frames, their public columns, and the records they make."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -12,14 +13,19 @@ from tacit.data import Numeric, Schema, as_records
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.budget import Budget, Ledger
-from tacit.privacy.private_bounds import PrivateBounds, bounds_noise, private_bounds
+from tacit.privacy.private_bounds import (
+    BoundsSearch,
+    PrivateBounds,
+    bounds_noise,
+    private_bounds,
+)
 
 __all__ = [
     "BOUNDS_SHARE",
     "Limits",
+    "UnknownColumns",
     "as_frame",
     "as_limits",
-    "find_bounds",
     "numeric_columns",
 ]
 
@@ -81,37 +87,60 @@ def numeric_columns(names: Sequence[str], limits: Limits) -> tuple[Numeric, ...]
     )
 
 
-def find_bounds(
-    values: NDArray[np.float64],
-    *,
-    budget: Budget,
-    groups: ArrayLike | None,
-    max_rows: int | None,
-    seed: int | None,
-    ledger: Ledger | None,
-    share: float = BOUNDS_SHARE,
-) -> PrivateBounds:
-    """Returns private bounds of numeric columns at a share of the budget.
+@dataclass(frozen=True, kw_only=True)
+class UnknownColumns:
+    """Columns whose bounds are not public, and what it costs to find them.
 
-    Guarantee:
-      As `private_bounds`.
+    Attributes:
+      values: one row for each unit of privacy, or several with a mask.
+      mask: tells rows from padding.
+      search: what is released; made of public facts only.
     """
-    _check.fraction(share=share, one=False)
-    mask = None
-    if groups is not None:
-        units = as_records(
-            values,
-            np.zeros(len(values), np.int32),
-            groups=groups,
-            max_rows=max_rows,
-            allow_non_finite=True,
+
+    values: NDArray[np.float64]
+    mask: NDArray[np.bool_] | None
+    search: BoundsSearch
+
+    @classmethod
+    def of_rows(
+        cls,
+        values: NDArray[np.float64],
+        *,
+        budget: Budget,
+        groups: ArrayLike | None = None,
+        max_rows: int | None = None,
+        share: float = BOUNDS_SHARE,
+    ) -> Self:
+        """Takes rows together to units, and a share of the budget for their bounds."""
+        _check.fraction(share=share, one=False)
+        mask = None
+        if groups is not None:
+            units = as_records(
+                values,
+                np.zeros(len(values), np.int32),
+                groups=groups,
+                max_rows=max_rows,
+                allow_non_finite=True,
+            )
+            values, mask = np.asarray(units.x, np.float64), np.asarray(units.mask)
+        search = BoundsSearch(
+            num_records=values.shape[0],
+            num_columns=values.shape[-1],
+            noise_multiplier=bounds_noise(budget, share=share),
         )
-        values, mask = np.asarray(units.x, np.float64), np.asarray(units.mask)
-    return private_bounds(
-        values,
-        mask=mask,
-        budget=budget,
-        noise_multiplier=bounds_noise(budget, share=share),
-        seed=seed,
-        ledger=ledger,
-    )
+        return cls(values=values, mask=mask, search=search)
+
+    def find(self, *, budget: Budget, seed: int | None, ledger: Ledger | None) -> PrivateBounds:
+        """Pays, and returns private bounds.
+
+        Guarantee:
+          As `private_bounds`.
+        """
+        return private_bounds(
+            self.values,
+            mask=self.mask,
+            budget=budget,
+            noise_multiplier=self.search.noise_multiplier,
+            seed=seed,
+            ledger=ledger,
+        )

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from tacit import _check
 from tacit.data import Categorical as CategoricalColumn
 from tacit.data import Column, Scale, Schema, Target
-from tacit.errors import InvalidArgumentError
+from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.estimators.recipe import TARGET_NOISE, Facts, Recipe, clip_factor, completed
 from tacit.inference import (
     IVON,
@@ -47,7 +48,7 @@ from tacit.privacy.calibrate import smallest_noise
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "extra_noise", "prepare"]
 
 _CHUNK = 256
 _NUM_SYNTHETIC = 256
@@ -85,6 +86,7 @@ def prepare(
     left: Budget | None = None,
     spent: DpEvent | None = None,
     spent_is_secure: bool = True,
+    spent_values: int = 1,
 ) -> Prepared:
     """Returns a model and the plan that spends the budget on it.
 
@@ -97,11 +99,12 @@ def prepare(
       recipe: settings; those left open are chosen from the public facts.
       num_records: units of privacy: rows, or people where ``groups`` are given.
       budget: what may be spent; `Budget.non_private()` gives the same plan without noise.
-      left: what a ledger has left, from ``DataSetLedger.budget()``. Across runs it counts a little
-        more than ``budget`` does, so noise is made enough for both; but not for much less than
-        ``budget``: then the ledger will refuse the fit.
-      spent: what was already released on these records for this fit, such as private bounds.
-      spent_is_secure: whether its noise came from a secret key.
+      left: what a ledger has left before any of it, from ``DataSetLedger.budget()``. Across runs
+        it counts a little more than ``budget`` does, so noise is made enough for both; but not for
+        much less than ``budget``: then the ledger will refuse the fit.
+      spent: what else is released on these records for this fit, such as private bounds.
+      spent_is_secure: whether its noise comes from a secret key.
+      spent_values: how many numbers the largest of its releases has.
 
     Example:
       >>> from tacit.data import ADULT_SCHEMA
@@ -138,6 +141,7 @@ def prepare(
         plan,
         spent=dp_accounting.NoOpDpEvent() if spent is None else spent,
         spent_is_secure=spent_is_secure,
+        spent_values=spent_values,
     )
     return Prepared(
         schema=schema,
@@ -150,16 +154,30 @@ def prepare(
 
 def _calibrated(plan: Plan, budget: Budget, left: Budget | None) -> Plan:
     own = calibrate(plan, budget)
+
+    def scaled(factor: float) -> Plan:
+        return replace(own, method=own.method.scale_noise(factor))
+
+    factor = extra_noise(lambda factor: scaled(factor).cost, left)
+    return own if factor == 1 else scaled(factor)
+
+
+def extra_noise(cost_of: Callable[[float], DpEvent], left: Budget | None) -> float:
+    """Returns by how much noise must grow for a ledger to pay as well.
+
+    One where it need not, and where that would be far too much: then the ledger refuses.
+
+    Args:
+      cost_of: the cost of everything at so many times the noise.
+      left: what the ledger has left; None where there is no ledger.
+    """
     if left is None:
-        return own
-    # The ledger was charged for what the plan has spent, and counts it itself.
-    rest = replace(plan, spent=dp_accounting.NoOpDpEvent())
-    factor = smallest_noise(
-        lambda factor: replace(rest, method=own.method.scale_noise(factor)).cost, left
-    )
-    if not 1 < factor <= _MOST_EXTRA_NOISE:
-        return own
-    return replace(own, method=own.method.scale_noise(factor))
+        return 1.0
+    try:
+        factor = smallest_noise(cost_of, left)
+    except BudgetExceededError:
+        return 1.0
+    return factor if 1 < factor <= _MOST_EXTRA_NOISE else 1.0
 
 
 # The same model for the same facts, so that what is compiled for one fit serves the next.

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tacit.estimators.inputs import find_bounds
+from tacit.estimators.inputs import UnknownColumns
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.statement import Statement, make_statement
 
@@ -66,23 +66,17 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         del y
         budget = Budget(epsilon=self.epsilon, delta=self.delta)
         values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
-        found = find_bounds(
-            values,
-            budget=budget,
-            groups=None,
-            max_rows=None,
-            seed=self.random_state,
-            ledger=self.ledger,
-            share=_NEARLY_ALL,
-        )
+        unknown = UnknownColumns.of_rows(values, budget=budget, share=_NEARLY_ALL)
+        found = unknown.find(budget=budget, seed=self.random_state, ledger=self.ledger)
         self.low_, self.high_ = found.low, found.high
         self.privacy_ = make_statement(
             cost=found.cost,
             budget=budget,
             unit="one record (one row)",
             num_units=len(values),
-            num_values=128 * values.shape[1],
+            num_values=found.num_values,
             is_secure=found.is_secure,
+            is_charged=self.ledger is not None,
         )
         return self
 

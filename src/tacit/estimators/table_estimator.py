@@ -3,6 +3,7 @@
 import abc
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -16,19 +17,20 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from tacit.data import NumericTarget, Schema, Target, as_records
 from tacit.errors import InvalidArgumentError
 from tacit.estimators.fitting import FittedTable, Predicted, TableFit, fit_table
-from tacit.estimators.inputs import Limits, as_frame, as_limits, find_bounds
+from tacit.estimators.inputs import Limits, UnknownColumns, as_frame, as_limits
 from tacit.estimators.inputs import numeric_columns as columns_of
 from tacit.estimators.preparing import Prepared, prepare
 from tacit.estimators.recipe import Recipe
 from tacit.estimators.refits import warn_of_refits
 from tacit.inference import ProgressBar
+from tacit.inference.charges import tail_of_steps
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.private_bounds import PrivateBounds
-from tacit.privacy.statement import Statement
+from tacit.privacy.statement import Statement, tail_of
 from tacit.typing import Params, Record
 
-__all__ = ["Encoded", "TableEstimator", "Uncertainty"]
+__all__ = ["Encoded", "Rows", "TableEstimator", "Uncertainty"]
 
 
 class Uncertainty(NamedTuple):
@@ -45,18 +47,32 @@ class Uncertainty(NamedTuple):
     total: NDArray[np.float64]
 
 
+class Rows(NamedTuple):
+    """What ``fit`` was given.
+
+    Attributes:
+      frame: inputs, as the schema names them.
+      labels: targets, as they were given.
+      weight: of each row; None where all are the same.
+      groups: whose each row is; None where each is somebody else's.
+    """
+
+    frame: pd.DataFrame
+    labels: NDArray[Any]
+    weight: NDArray[Any] | None
+    groups: ArrayLike | None
+
+
 class Encoded(NamedTuple):
     """A table ready to be fitted.
 
     Attributes:
       schema: public, or read off private bounds.
       records: one for each unit of privacy.
-      found: private bounds, where they were needed.
     """
 
     schema: Schema
     records: Record
-    found: PrivateBounds | None
 
 
 class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
@@ -104,20 +120,30 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
           groups: whose each row is, where a person has several; ``max_rows`` is then needed.
         """
         budget, recipe = self._budget(), self._recipe()
-        seeds = self._seeds(2)
-        encoded = self._encode(X, y, sample_weight, groups, budget=budget, seed=seeds[0])
-        found = encoded.found
+        bounds_seed, seed = self._seeds(2)
+        rows = self._read(X, y, sample_weight, groups)
+        encoded, unknown = self._encode(rows, None), self._unknown(rows, budget)
+        search = None if unknown is None else unknown.search
         prepared = prepare(
             encoded.schema,
             recipe,
             num_records=len(encoded.records.weight),
             budget=budget,
-            left=self.ledger.budget() if isinstance(self.ledger, DataSetLedger) else None,
-            spent=None if found is None else found.cost,
-            spent_is_secure=found is None or found.is_secure,
+            left=self._left(),
+            spent=None if search is None else search.cost,
+            spent_is_secure=seed is None,
+            spent_values=1 if search is None else search.num_values,
         )
-        self._warn_of_refits(X, y, prepared.plan.cost, budget)
-        return self._run(encoded.records, prepared, seed=seeds[1])
+        plan = prepared.plan
+        if self.ledger is not None:
+            # For all of it, before the first part is paid.
+            tail = 0.0 if search is None else tail_of(search.cost, num_values=search.num_values)
+            self.ledger.ask(plan.cost, tail=tail + tail_of_steps(plan, prepared.model))
+        self._warn_of_refits(X, y, plan.cost, budget)
+        if unknown is not None:
+            found = unknown.find(budget=budget, seed=bounds_seed, ledger=self.ledger)
+            encoded = self._encode(rows, found)
+        return self._run(encoded.records, replace(prepared, schema=encoded.schema), seed=seed)
 
     def sample_posterior(self, num_draws: int | None = None, *, seed: int = 0) -> Params:
         """Returns draws of the network's parameters, stacked along a leading axis.
@@ -191,16 +217,10 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         return [f"x{i}" for i in range(self.n_features_in_)] if names is None else list(names)
 
-    def _encode(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: ArrayLike | None,
-        groups: ArrayLike | None,
-        *,
-        budget: Budget,
-        seed: int | None,
-    ) -> Encoded:
+    def _read(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, groups: ArrayLike | None
+    ) -> Rows:
+        """Returns the rows, checked as far as that needs no bounds."""
         frame = self._frame(X, reset=True)
         labels = self._labels(y, len(frame))
         weight = None
@@ -215,53 +235,61 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
                 "groups and max_rows go together: groups says whose each row is, max_rows how many"
                 f" rows of one person count at most, and is public; got max_rows={self.max_rows!r}."
             )
-        schema, found = self.schema, None
+        return Rows(frame, labels, weight, groups)
+
+    def _encode(self, rows: Rows, found: PrivateBounds | None) -> Encoded:
+        """Returns records; without ``found``, unknown bounds are taken as (-1, 1) for now.
+
+        What is wrong with a row is wrong under any bounds, and is found before any are paid for.
+        Nor do model, clip norm and cost depend on bounds: inputs are scaled by them.
+        """
+        schema = self.schema
         if schema is None:
-            limits, target, found = self._limits(frame, labels, groups, budget=budget, seed=seed)
-            schema = Schema(columns=columns_of(list(frame.columns), limits), target=target)
+            limits, target = self._limits(rows.frame.shape[1], found)
+            schema = Schema(columns=columns_of(list(rows.frame.columns), limits), target=target)
         records = as_records(
-            schema.encode(frame),
-            self._encode_labels(schema, labels),
-            weight=weight,
+            schema.encode(rows.frame),
+            self._encode_labels(schema, rows.labels),
+            weight=rows.weight,
             max_weight=self.max_weight,
-            groups=None if groups is None else np.asarray(groups),
+            groups=rows.groups,
             max_rows=self.max_rows,
         )
-        return Encoded(schema, records, found)
+        return Encoded(schema, records)
+
+    def _unknown(self, rows: Rows, budget: Budget) -> UnknownColumns | None:
+        """Returns the columns whose bounds are not public, target last."""
+        if self.schema is not None:
+            return None
+        columns = [] if self.bounds is not None else [rows.frame.to_numpy(np.float64)]
+        if self._public_target() is None:
+            columns.append(np.asarray(rows.labels, np.float64)[:, None])
+        if not columns:
+            return None
+        return UnknownColumns.of_rows(
+            np.hstack(columns), budget=budget, groups=rows.groups, max_rows=self.max_rows
+        )
 
     def _limits(
-        self,
-        frame: pd.DataFrame,
-        labels: NDArray[Any],
-        groups: ArrayLike | None,
-        *,
-        budget: Budget,
-        seed: int | None,
-    ) -> tuple[Limits, Target | NumericTarget, PrivateBounds | None]:
-        """Returns bounds and target, public where they were given and private where not."""
-        num_columns = frame.shape[1]
+        self, num_columns: int, found: PrivateBounds | None
+    ) -> tuple[Limits, Target | NumericTarget]:
+        """Returns bounds and target, public where they were given."""
+        low, high = (
+            (-np.ones(num_columns + 1), np.ones(num_columns + 1))
+            if found is None
+            else (found.low, found.high)
+        )
         target = self._public_target()
-        unknown = [] if self.bounds is not None else [frame.to_numpy(np.float64)]
-        unknown += [] if target is not None else [np.asarray(labels, np.float64)[:, None]]
-        found = None
-        if unknown:
-            found = find_bounds(
-                np.hstack(unknown),
-                budget=budget,
-                groups=groups,
-                max_rows=self.max_rows,
-                seed=seed,
-                ledger=self.ledger,
-            )
         if target is None:
-            assert found is not None
             target = NumericTarget(
-                name=self._target_name(), low=float(found.low[-1]), high=float(found.high[-1])
+                name=self._target_name(), low=float(low[-1]), high=float(high[-1])
             )
         if self.bounds is not None:
-            return as_limits("bounds", self.bounds, num_columns), target, found
-        assert found is not None
-        return Limits(found.low[:num_columns], found.high[:num_columns]), target, found
+            return as_limits("bounds", self.bounds, num_columns), target
+        return Limits(low[:num_columns], high[:num_columns]), target
+
+    def _left(self) -> Budget | None:
+        return self.ledger.budget() if isinstance(self.ledger, DataSetLedger) else None
 
     def _target_name(self) -> str:
         names = self._names()

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-import dp_accounting
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,19 +14,20 @@ from sklearn.base import clone
 
 from tacit.errors import InvalidArgumentError
 from tacit.estimators.fitting import FittedTable, TableFit, fit_table
-from tacit.estimators.inputs import BOUNDS_SHARE
-from tacit.estimators.preparing import Prepared, prepare
+from tacit.estimators.inputs import BOUNDS_SHARE, UnknownColumns
+from tacit.estimators.preparing import Prepared, extra_noise, prepare
 from tacit.estimators.recipe import Recipe
 from tacit.estimators.table_estimator import TableEstimator
+from tacit.inference.charges import num_values_of, tail_of_steps
 from tacit.metrics import RegressionUncertainty
 from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibrate import smallest_noise
 from tacit.privacy.events import composed
-from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import bounds_noise
 from tacit.privacy.sampling import FullBatch
+from tacit.privacy.statement import tail_of
 from tacit.typing import Record
 
 __all__ = ["Tuned", "tune"]
@@ -105,30 +105,40 @@ def tune(
     recipes = [clone(estimator).set_params(**candidate)._recipe() for candidate in candidates]
     budget = chosen._budget()
     *seeds, bounds_seed, score_seed = chosen._seeds(len(candidates) + 2)
-    encoded = chosen._encode(X, y, sample_weight, groups, budget=budget, seed=bounds_seed)
-    records = encoded.records
-    spent = dp_accounting.NoOpDpEvent() if encoded.found is None else encoded.found.cost
-    scoring = _scoring(len(candidates), len(records.weight), budget)
+    rows = chosen._read(X, y, sample_weight, groups)
+    encoded, unknown = chosen._encode(rows, None), chosen._unknown(rows, budget)
+    num_records = len(encoded.records.weight)
+    scoring = _scoring(len(candidates), num_records, budget)
+    before, tail, most_values = _beside_the_fits(unknown, scoring, len(candidates))
     plans = _within_one_budget(
-        encoded.schema, recipes, len(records.weight), budget, composed(spent, scoring.cost)
+        encoded.schema,
+        recipes,
+        num_records=num_records,
+        budget=budget,
+        before=before,
+        left=chosen._left(),
     )
-    total = composed(spent, scoring.cost, *(own.plan.cost for own in plans))
-    if isinstance(chosen.ledger, DataSetLedger):
-        # Before anything is spent on it; what it found private bounds for is counted already.
-        rest = composed(scoring.cost, *(own.plan.cost for own in plans))
-        chosen.ledger.budget().require(rest)
+    total = composed(before, *(own.plan.cost for own in plans))
+    if chosen.ledger is not None:
+        # For all of it, before the first part is paid.
+        tails = (tail_of_steps(own.plan, own.model) for own in plans)
+        chosen.ledger.ask(total, tail=tail + sum(tails))
     chosen._warn_of_refits(X, y, total, budget)
+    if unknown is not None:
+        found = unknown.find(budget=budget, seed=bounds_seed, ledger=chosen.ledger)
+        encoded = chosen._encode(rows, found)
+    records = encoded.records
     tables = []
     for number, (prepared, seed) in enumerate(zip(plans, seeds, strict=True)):
         others = [other.plan.cost for at, other in enumerate(plans) if at != number]
         plan = replace(
             prepared.plan,
-            spent=composed(spent, scoring.cost, *others),
+            spent=composed(before, *others),
             spent_is_secure=seed is None,
+            spent_values=max(most_values, *(num_values_of(own.plan, own.model) for own in plans)),
         )
-        tables.append(
-            fit_table(records, replace(prepared, plan=plan), seed=seed, ledger=chosen.ledger)
-        )
+        own = replace(prepared, schema=encoded.schema, plan=plan)
+        tables.append(fit_table(records, own, seed=seed, ledger=chosen.ledger))
     key = charged_key(
         scoring.cost,
         num_values=len(tables),
@@ -167,8 +177,26 @@ def _scoring(num_candidates: int, num_records: int, budget: Budget) -> GaussianS
     )
 
 
+def _beside_the_fits(
+    unknown: UnknownColumns | None, scoring: GaussianSum, num_candidates: int
+) -> tuple[DpEvent, float, int]:
+    """Returns cost, tail and largest number of values of private bounds and scores together."""
+    cost, tail = scoring.cost, tail_of(scoring.cost, num_values=num_candidates)
+    if unknown is None:
+        return cost, tail, num_candidates
+    search = unknown.search
+    tail += tail_of(search.cost, num_values=search.num_values)
+    return composed(search.cost, cost), tail, max(num_candidates, search.num_values)
+
+
 def _within_one_budget(
-    schema: Any, recipes: list[Recipe], num_records: int, budget: Budget, before: DpEvent
+    schema: Any,
+    recipes: list[Recipe],
+    *,
+    num_records: int,
+    budget: Budget,
+    before: DpEvent,
+    left: Budget | None,
 ) -> list[Prepared]:
     """Returns plans that are together within the budget, each with the same share of it."""
     alone = [prepare(schema, recipe, num_records=num_records, budget=budget) for recipe in recipes]
@@ -181,12 +209,12 @@ def _within_one_budget(
             for own in alone
         ]
 
-    factor = smallest_noise(
-        lambda factor: composed(before, *(own.plan.cost for own in scaled(factor))),
-        # What is left is for the cut tails of the noise.
-        replace(budget, delta=budget.delta * (1 - _TAIL_SHARE)),
-    )
-    return scaled(factor)
+    def cost_of(factor: float) -> DpEvent:
+        return composed(before, *(own.plan.cost for own in scaled(factor)))
+
+    # What is left is for the cut tails of the noise.
+    factor = smallest_noise(cost_of, replace(budget, delta=budget.delta * (1 - _TAIL_SHARE)))
+    return scaled(factor * extra_noise(lambda more: cost_of(factor * more), left))
 
 
 def _scores(table: FittedTable, records: Record) -> NDArray[np.float32]:

@@ -4,14 +4,20 @@ import warnings
 from dataclasses import dataclass
 from typing import Self
 
+import jax
+
+from tacit import _tree
 from tacit.errors import PrivacyWarning
 from tacit.inference.checkpoint import Checkpoint
+from tacit.inference.compiled import compiled_kernel
 from tacit.inference.plan import Plan
+from tacit.models import Model
 from tacit.privacy.budget import Ledger, Run, RunRequest
 from tacit.privacy.statement import tail_of
+from tacit.rng import seeded_key
 from tacit.typing import Record
 
-__all__ = ["Charges"]
+__all__ = ["Charges", "num_values_of", "tail_of_steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,3 +86,20 @@ class Charges:
             cost = self.plan.cost_between(start, stop)
             tail = tail_of(cost, num_values=self.num_values)
             self.run.charge(cost, tail=tail, num_steps=stop - start)
+
+
+def num_values_of(plan: Plan, model: Model) -> int:
+    """Returns how many numbers the largest release of a plan's steps has."""
+    kernel = compiled_kernel(plan.method, model).kernel
+    if kernel.num_values is not None:
+        return kernel.num_values
+    return _tree.size(jax.eval_shape(kernel.init, seeded_key(0)))
+
+
+def tail_of_steps(plan: Plan, model: Model) -> float:
+    """Returns what the cut tail of the noise of a plan's own steps takes of delta.
+
+    No record is needed: with this a ledger can be asked for a plan before anything is read.
+    """
+    cost = plan.cost_between(0, plan.kept_steps[-1])
+    return tail_of(cost, num_values=num_values_of(plan, model))

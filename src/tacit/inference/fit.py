@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from dp_accounting import DpEvent
+from dp_accounting import DpEvent, NoOpDpEvent
 
 from tacit import _check, _display, _tree
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference.base import Kernel
-from tacit.inference.charges import Charges
+from tacit.inference.charges import Charges, num_values_of
 from tacit.inference.checkpoint import Checkpoint
 from tacit.inference.compiled import compiled_kernel
 from tacit.inference.plan import Plan, calibrate_steps
@@ -138,7 +138,8 @@ def fit(
             step, states, *_retained(kept), cost_until(step), is_secure, charges.run_id
         )
 
-    num_values = _num_values(kernel, shape)
+    own_values = num_values_of(plan, model)
+    num_values = _largest(plan, own_values)
     tail = tail_of(cost_until(num_steps), num_values=num_values)
     budget.require(cost_until(num_steps), tail=tail)
     _warn_if_weak(plan, budget)
@@ -163,7 +164,7 @@ def fit(
         records,
         start=start,
         stop=num_steps,
-        num_values=num_values,
+        num_values=own_values,
         resume=resume,
         is_secure=seed is None,
     )
@@ -241,8 +242,10 @@ def _epsilon_curve(spent: Callable[[int], float], stops: list[int]) -> Callable[
     return lambda step: values[bisect.bisect_left(points, step)]
 
 
-def _num_values(kernel: Kernel, shape: Tree) -> int:
-    return _tree.size(shape) if kernel.num_values is None else kernel.num_values
+def _largest(plan: Plan, own_values: int) -> int:
+    """How many numbers the largest release has, with those that the plan has spent."""
+    has_spent = not isinstance(plan.spent, NoOpDpEvent)
+    return max(own_values, plan.spent_values) if has_spent else own_values
 
 
 def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:

@@ -49,6 +49,8 @@ class Plan:
       spent: releases already made on these records for this plan, such as a private choice of
         the clip norm; counted in its cost.
       spent_is_secure: whether their noise came from a secret key; `ClipNormChoice.is_secure`.
+      spent_values: how many numbers the largest of them had, at most; the default is more than a
+        choice of the clip norm has. `PrivateBounds.num_values`.
     """
 
     method: Method
@@ -58,9 +60,10 @@ class Plan:
     thinning: int | None = None
     spent: DpEvent = field(default_factory=dp_accounting.NoOpDpEvent)
     spent_is_secure: bool = True
+    spent_values: int = 4096
 
     def __post_init__(self) -> None:
-        _check.positive_integer(num_chains=self.num_chains)
+        _check.positive_integer(num_chains=self.num_chains, spent_values=self.spent_values)
         _check.non_negative_integer(burn_in=self.burn_in)
         if self.thinning is not None:
             _check.positive_integer(thinning=self.thinning)

@@ -162,6 +162,13 @@ class Run(Protocol):
 class Ledger(Protocol):
     """Is asked for the whole of a run first, and told every cost before the work it pays for."""
 
+    def ask(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+        """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing.
+
+        For work of several runs, such as private bounds and a fit: all of it is asked for before
+        the first is paid.
+        """
+
     def begin(self, request: RunRequest) -> Run:
         """Returns the run, or raises ``BudgetExceededError`` if not all of it can be paid."""
 
@@ -221,6 +228,10 @@ class InMemoryLedger:
             "ledger must be a file where other processes charge it, as with n_jobs; got an"
             " InMemoryLedger, which they would charge in vain. Use tacit.LedgerFile."
         )
+
+    def ask(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+        """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing."""
+        self._require(cost, tail)
 
     def begin(self, request: RunRequest) -> Run:
         """Returns the run, or raises ``BudgetExceededError`` if not all of it can be paid."""

@@ -1,6 +1,7 @@
 """Private bounds: where most values of each column lie, from two noisy histograms."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.typing import Array, Key
 
-__all__ = ["PrivateBounds", "bounds_noise", "private_bounds"]
+__all__ = ["BoundsSearch", "PrivateBounds", "bounds_noise", "private_bounds"]
 
 Floats = NDArray[np.float64]
 
@@ -44,12 +45,58 @@ class PrivateBounds(NamedTuple):
       high: the upper ends.
       cost: what was released; ``Plan(spent=...)`` or a ledger counts it.
       is_secure: whether the noise came from a secret key.
+      num_values: how many numbers the largest release had; goes with the cost.
     """
 
     low: Floats
     high: Floats
     cost: DpEvent
     is_secure: bool
+    num_values: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundsSearch:
+    """What `private_bounds` will release, and its cost: known before a value is read.
+
+    Args:
+      num_records: units of privacy.
+      num_columns: whose bounds are wanted.
+      noise_multiplier: of both releases together, from `bounds_noise`.
+
+    Example:
+      >>> search = BoundsSearch(num_records=100, num_columns=3, noise_multiplier=5.0)
+      >>> search.cost
+      SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=7.07...), count=2)
+    """
+
+    num_records: int
+    num_columns: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _check.positive_integer(num_records=self.num_records, num_columns=self.num_columns)
+        _check.non_negative(noise_multiplier=self.noise_multiplier)
+
+    @property
+    def release(self) -> GaussianSum:
+        """Each of the two releases."""
+        return GaussianSum(
+            sampling=FullBatch(num_records=self.num_records),
+            clip_norm=math.sqrt(self.num_columns),
+            noise_multiplier=math.sqrt(2) * self.noise_multiplier,
+            chunk_size=max(1, _ENTRIES_IN_MEMORY // self.num_values),
+        )
+
+    @property
+    def cost(self) -> DpEvent:
+        """Of both."""
+        return repeated(self.release.cost, 2)
+
+    @property
+    def num_values(self) -> int:
+        """How many numbers the larger one has."""
+        return max(_NUM_BINS, _NUM_PARTS) * self.num_columns
 
 
 def bounds_noise(budget: Budget, *, share: float) -> float:
@@ -106,23 +153,26 @@ def private_bounds(
       >>> found.low.tolist(), found.high.tolist()
       ([18.5], [60.5])
     """
-    _check.non_negative(noise_multiplier=noise_multiplier)
     if values.ndim != (2 if mask is None else 3) or 0 in values.shape:
         raise InvalidArgumentError(
             "values must have one row for each record and at least one column; got shape"
             f" {values.shape}."
         )
-    num_records, num_columns = values.shape[0], values.shape[-1]
-    most_bins = max(_NUM_BINS, _NUM_PARTS)
-    release = GaussianSum(
-        sampling=FullBatch(num_records=num_records),
-        clip_norm=math.sqrt(num_columns),
-        noise_multiplier=math.sqrt(2) * noise_multiplier,
-        chunk_size=max(1, _ENTRIES_IN_MEMORY // (most_bins * num_columns)),
+    num_records = values.shape[0]
+    search = BoundsSearch(
+        num_records=num_records,
+        num_columns=values.shape[-1],
+        noise_multiplier=noise_multiplier,
     )
-    cost = repeated(release.cost, 2)
-    num_values = most_bins * num_columns
-    key = charged_key(cost, num_values=num_values, budget=budget, ledger=ledger, seed=seed)
+    release, cost, num_values = search.release, search.cost, search.num_values
+    key = charged_key(
+        cost,
+        num_values=num_values,
+        budget=budget,
+        ledger=ledger,
+        seed=seed,
+        purpose="private bounds",
+    )
     first, second = jax.random.split(key)
     rows = np.ones(values.shape[:1], np.bool_) if mask is None else np.asarray(mask)
 
@@ -140,7 +190,13 @@ def private_bounds(
     filled = [_filled_parts(count, release.noise_std, num_records) for count in counts]
     starts, stops = np.transpose(filled)
     width = (high - low) / _NUM_PARTS
-    return PrivateBounds(low + starts * width, low + stops * width, cost, is_secure=seed is None)
+    return PrivateBounds(
+        low + starts * width,
+        low + stops * width,
+        cost,
+        is_secure=seed is None,
+        num_values=num_values,
+    )
 
 
 def _histograms(

@@ -93,6 +93,10 @@ class DataSetLedger:
         rule = spending.rule
         return Budget(rule.epsilon, rule.delta, FilterAccountant(spending))
 
+    def ask(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+        """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing."""
+        self.require(self.book.state(), cost, tail)
+
     def begin(self, request: RunRequest) -> LedgerRun:
         """Notes that a run begins, or raises ``BudgetExceededError`` if not all of it can be paid.
 
