@@ -34,9 +34,14 @@ class Compiled(NamedTuple):
 def compiled_kernel(method: Method, model: Model) -> Compiled:
     """Returns the kernel of a method for a model: the same one for equal methods.
 
-    What is kept knows no record: kernels that close over the table are refused before they run.
+    What is kept knows no record: kernels that close over the table are refused before they run. It
+    is kept only where nothing can change behind its back: for frozen methods, and models made of
+    this package's own parts. A user's own functions may read what was changed since they were
+    compiled, so they are compiled for every run.
     """
     parts = _Parts(model)
+    if getattr(model, "spec", None) is None or not _is_frozen(method):
+        return _compile(method, parts)
     try:
         hash((method, parts))
     except TypeError:  # a setting that cannot be looked up, such as an array
@@ -47,6 +52,11 @@ def compiled_kernel(method: Method, model: Model) -> Compiled:
 def forget_kernels() -> None:
     """Drops all kernels that are kept, for tests that change what kernels are made of."""
     _kept.cache_clear()
+
+
+def _is_frozen(method: Method) -> bool:
+    settings = getattr(method, "__dataclass_params__", None)
+    return settings is not None and settings.frozen
 
 
 class _Parts:
