@@ -35,10 +35,12 @@ ALLOWED = {
     "numpyro": {"inference", "privacy", "models", "data", "metrics", "samplers", "_artefact"},
     "audit": {"inference", "privacy", "models", "posterior", "certify"},
     "estimators": {"inference", "privacy", "models", "posterior", "samplers", "metrics", "data"},
-    "report": {"inference", "privacy", "models", "posterior", "metrics", "data"},
+    "report": {"inference", "privacy", "models", "posterior", "metrics", "data", "certify"},
     "cli": {
         "report",
         "audit",
+        "certify",
+        "robust",
         "estimators",
         "inference",
         "privacy",

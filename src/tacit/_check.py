@@ -23,7 +23,12 @@ __all__ = [
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidArgumentError(f"{name} must be a number; got {value!r}.")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidArgumentError(
+            f"{name} must be a number that floating point holds; got one that is far too large."
+        ) from None
     if math.isnan(number):
         raise InvalidArgumentError(f"{name} must be a number; got NaN.")
     return number

@@ -5,12 +5,14 @@ import os
 import sys
 from typing import Annotated
 
+import jax
 import typer
 from rich.console import Console
 
 from tacit.cli import (
     audit,
     calibrate,
+    certify,
     demo,
     epsilon,
     evaluate,
@@ -44,6 +46,7 @@ app.command("plan")(plan.plan)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("evaluate")(evaluate.evaluate)
+app.command("certify")(certify.certify)
 app.command("epsilon")(epsilon.epsilon)
 app.command("calibrate")(calibrate.calibrate)
 app.command("explain")(explain.explain)
@@ -63,6 +66,10 @@ def main() -> None:
             app()
     except TacitError as error:
         _fail(str(error))
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _fail("there is not enough memory. Use narrower --hidden layers, or fewer --max-rows.")
     except BrokenPipeError:
         # Who reads the output has seen enough, as in ``tacit predict ... | head``.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,10 @@
 """The folder of a run while it is made: old files stay until new ones are paid for."""
 
 import contextlib
+import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -122,6 +124,8 @@ def reserved(folder: Path, num_bytes: int) -> Iterator["Reservation"]:
     _check.writable_directory(**{"--output": folder})
     with contextlib.ExitStack() as stack:
         try:
+            if num_bytes > shutil.disk_usage(folder).free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
             remaining = num_bytes
             while remaining > 0:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tacit import _check
 from tacit.cli._files import read_text
+from tacit.cli._options import require_widths
 from tacit.cli._plan import check_delta
 from tacit.data import _toml
 from tacit.errors import InvalidArgumentError
@@ -44,6 +45,8 @@ KEYS: dict[str, dict[str, type]] = {
     "run": {"output": str, "seed": int, "noise_scale": float},
 }
 """The tables of a study, their keys and what each holds."""
+
+_LARGEST = 1e6
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -99,6 +102,7 @@ class Study:
             raise InvalidArgumentError("give a folder for the run: --output run/.")
         if "hidden" in recipe:
             recipe["hidden"] = tuple(recipe["hidden"])
+            require_widths(recipe["hidden"])
         if budget.get("accountant", "PLD") != "PLD":
             raise InvalidArgumentError(
                 f"budget.accountant must be PLD here; got {budget['accountant']!r}."
@@ -135,6 +139,16 @@ class Study:
             "noise_scale": self.noise_scale,
         }
         _check.positive(**positive)
+        sizes = {
+            "--max-weight": self.max_weight,
+            "recipe.clip_norm": self.recipe.clip_norm,
+            "recipe.learning_rate": self.recipe.learning_rate,
+            "recipe.prior_std": self.recipe.prior_std,
+        }
+        for name, value in sizes.items():
+            if value is not None and value > _LARGEST:
+                # Beyond, float32 would overflow once records were read and paid for.
+                raise InvalidArgumentError(f"{name} must be at most {_LARGEST:g}; got {value:g}.")
         if self.epsilon is not None:
             _check.positive(infinite=True, **{"--epsilon": self.epsilon})
         if self.delta is not None:

@@ -18,6 +18,8 @@ def loads(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgumentError(f"text is not valid TOML: {error}.") from error
+    except (ValueError, RecursionError) as error:  # a number too long, or too deep a nesting
+        raise InvalidArgumentError(f"text is no TOML that can be read: {error}.") from None
 
 
 def dumps(document: Mapping[str, Any]) -> str:

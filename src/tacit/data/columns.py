@@ -29,6 +29,9 @@ Level: TypeAlias = str | int
 """One of the values that a categorical column or a target may take."""
 
 
+_LARGEST_CODE = 2**53  # as far as columns of numbers tell whole ones apart
+
+
 class Scale(Enum):
     """How the values of a numeric column are spread before they are mapped to features."""
 
@@ -318,6 +321,7 @@ def _require_levels(what: str, levels: tuple[Level, ...]) -> None:
         not isinstance(levels, tuple)
         or kinds not in ({str}, {int})
         or len(set(levels)) != len(levels)
+        or any(isinstance(level, int) and abs(level) > _LARGEST_CODE for level in levels)
     ):
         raise InvalidArgumentError(
             f"{what} must be a tuple of distinct strings or distinct whole numbers; got {levels!r}."

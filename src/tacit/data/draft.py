@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import textwrap
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -28,6 +29,7 @@ Table: TypeAlias = dict[str, Any]
 _FEW, _MANY, _LONG = 10, 50, 40
 _FEWEST_FOR_AN_ID = 20
 _HEAVY_TAIL = 100
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ def rounded_range(low: float, high: float) -> tuple[float, float]:
       >>> rounded_range(17, 90), rounded_range(-3.2, 1.1), rounded_range(1012, 1019)
       ((0, 90), (-4, 2), (1012, 1019))
     """
-    span = high - low
+    span = high - low  # infinite for the largest floating numbers
     if not span > 0 or not math.isfinite(span):
         span = max(abs(low), abs(high), 1.0)
     step = 10.0 ** math.floor(math.log10(span))
@@ -128,12 +130,12 @@ def rounded_range(low: float, high: float) -> tuple[float, float]:
     ends = math.floor(low / step) * step, math.ceil(high / step) * step
     if ends[0] == ends[1]:
         ends = ends[0], ends[1] + step
-    return _plain(ends[0]), _plain(ends[1])
+    return _plain(max(ends[0], -_LARGEST)), _plain(min(ends[1], _LARGEST))
 
 
 def _plain(value: float) -> float:
     """Without the dust of binary fractions, and whole where it is."""
-    value = float(f"{value:.12g}")
+    value = float(f"{value:.12g}") if abs(value) < _LARGEST / 2 else value
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
@@ -183,10 +185,14 @@ def _look_at_numbers(
         notes.append(f"only {len(distinct)} different numbers")
     low, high = rounded_range(float(distinct[0]), float(distinct[-1]))
     table: Table = {"low": low, "high": high}
-    if not is_target and low >= 0 and high > _HEAVY_TAIL * max(float(np.median(numbers)), 1.0):
+    if not is_target and low >= 0 and high > _HEAVY_TAIL * max(_middle(numbers), 1.0):
         table["scale"] = "log1p"
         notes.append("a few values are far larger than most, so the scale is log1p")
     return _Look(table=table, notes=tuple(notes))
+
+
+def _middle(numbers: NDArray[np.float64]) -> float:
+    return float(np.sort(numbers)[len(numbers) // 2])
 
 
 def _look_at_text(

@@ -98,6 +98,11 @@ def noisy_sums(
         intended_use=purpose,
         is_charged=ledger is not None,
     )
+    statement = replace(
+        statement,
+        artefacts_covered=["the figures of this document, all of them computed from one release"],
+        metrics_data="these records, as this statement says",
+    )
     key = charged_key(
         release.cost,
         num_values=num_values,
