@@ -23,6 +23,7 @@ from tacit.privacy.statement import (
     read_statement,
     second,
     statement_from_json,
+    text,
     verify_statement,
 )
 
@@ -123,6 +124,8 @@ def test_more_noise_than_is_listed_is_found_out(honest):
         ({"adjacency": "kind: to animals"}, "kind"),
         ({"num_values": 10**12}, "TOO SMALL"),
         ({"num_values": "many"}, "NOT VERIFIABLE"),
+        ({"num_values": 0}, "NOT VERIFIABLE"),
+        ({"num_values": False}, "NOT VERIFIABLE"),
         ({"cost": {}}, "NOT VERIFIABLE"),
         ({"cost": []}, "NOT VERIFIABLE"),
         ({"cost": {"kind": "LaplaceDpEvent", "noise_multiplier": 1.0}}, "LaplaceDpEvent"),
@@ -137,6 +140,62 @@ def test_what_is_altered_or_unknown_does_not_pass(honest, change, word):
     found = verify_statement(honest | change)
     assert not found.holds
     assert word in found.verdict
+
+
+@pytest.fixture(scope="module")
+def of_a_method():
+    method = SGLD.fixed_noise(
+        release=GaussianSum(
+            sampling=PoissonBatch(num_records=1000, batch_size=10),
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+        ),
+        step_size=1e-3,
+    )
+    statement = make_statement(
+        cost=POISSON,
+        budget=Budget(epsilon=100.0, delta=1e-5),
+        unit="one record (one row)",
+        num_units=1000,
+        num_values=50,
+        is_secure=True,
+        method=method,
+    ).to_json()
+    assert verify_statement(statement).holds
+    return statement
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unit": "one person, with at most 9 rows"},
+        {"num_units": 10},
+        {"adjacency": "zero-out: nobody can be found, ever"},
+        {"delta": 1e-4},
+        {"summary": "Nobody can learn anything."},
+        {"best_attack": {"false_positive_rate": 0.01, "true_positive_rate": 0.0101}},
+        {"best_attack": None},
+        {"curve": [{"delta": 1e-5, "epsilon": 0.1}]},
+        {"curve": []},
+    ],
+    ids=str,
+)
+def test_a_changed_promise_contradicts_the_rest_of_the_statement(of_a_method, change):
+    found = verify_statement(of_a_method | change)
+    assert not found.holds
+    assert "ALTERED" in found.verdict
+
+
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_a_claim_with_the_right_digits_in_it_is_not_the_claim(is_secure):
+    honest = state(is_secure=is_secure).to_json()
+    found = verify_statement(honest | {"epsilon_text": f"1{honest['epsilon_text']}"})
+    assert "ALTERED: epsilon is" in found.verdict
+
+
+def test_no_bound_on_an_attack_is_rounded_down():
+    document = HONEST | {"best_attack": {"false_positive_rate": 0.01, "true_positive_rate": 0.0341}}
+    assert "at most 3.5 %" in text.summary(document)
 
 
 @pytest.mark.parametrize("field", ["cost", "delta", "tail", "recompute", "tuning", "software"])
@@ -166,7 +225,9 @@ def test_no_nonsense_in_a_field_is_more_than_a_claim_that_does_not_hold(field, v
     document = HONEST | {field: value}
     found = verify_statement(document)
     assert found.verdict
-    assert not found.holds or value == HONEST.get(field) or field in ("epsilon", "delta", "tail")
+    # A claim that is not the smallest, or of a smaller model, is true all the same.
+    may_be_weaker = field in ("epsilon", "delta", "tail", "num_values")
+    assert not found.holds or value == HONEST.get(field) or (may_be_weaker and value > 0)
 
 
 @pytest.mark.parametrize(("noise", "count"), [(1.0, 10**9), (0.3, 10**5), (1.0, 10**30)])

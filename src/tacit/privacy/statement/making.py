@@ -68,11 +68,8 @@ def make_statement(
     accountant: Accountant = budget.accountant
     tail = tail_of(cost, num_values=num_values)
     epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(cost, tail=tail)
-    rounded = epsilon_text = round_up(epsilon)
+    rounded = round_up(epsilon)
     is_private = math.isfinite(epsilon)
-    if is_private:
-        epsilon_text = rounded if accountant.is_bound else f"about {rounded}"
-        epsilon_text = epsilon_text if is_secure else f"{epsilon_text} INSECURE"
     made = releases_made(cost)
     curve = _curve(cost, budget, tail, float(rounded)) if is_private else []
     facts: dict[str, Any] = {
@@ -88,7 +85,7 @@ def make_statement(
     return Statement(
         **facts,
         summary=text.summary(facts),
-        epsilon_text=epsilon_text,
+        epsilon_text=text.epsilon_text(rounded, is_bound=accountant.is_bound, is_secure=is_secure),
         accountant=accountant.describe(),
         not_protected="the number of units, the schema, the list of classes, the plan",
         composition=_composition(cost),

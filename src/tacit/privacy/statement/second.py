@@ -5,7 +5,7 @@ It reads the document itself, and composes the privacy loss distributions of dp_
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from scipy import special
 
 from tacit.errors import TacitError
 
-__all__ = ["epsilon_from_json", "releases_from_json", "tail_from_json"]
+__all__ = ["attack_from_curve", "epsilons_from_json", "releases_from_json", "tail_from_json"]
 
 _RELATION = {
     "zero-out": dpa.NeighboringRelation.REPLACE_SPECIAL,
@@ -59,7 +59,7 @@ def releases_from_json(cost: Mapping[str, Any], *, adjacency: str) -> Counter[Le
 def tail_from_json(counts: Counter[Leaf], *, num_values: int) -> float:
     """Returns what the noise's cut tail takes of delta, by the bound of docs/how-it-works.md."""
     edge = math.sqrt(2 * _TAIL_BITS * math.log(2))
-    pairs = math.ceil(num_values / 2)
+    pairs = math.ceil(_count(num_values) / 2)
     total = 0.0
     for leaf, count in counts.items():
         shift = edge / leaf.noise if leaf.noise > 0 else math.inf
@@ -70,29 +70,46 @@ def tail_from_json(counts: Counter[Leaf], *, num_values: int) -> float:
     return min(1.0, total)
 
 
-def epsilon_from_json(counts: Counter[Leaf], *, adjacency: str, delta: float, near: float) -> float:
-    """Returns epsilon by dp_accounting's loss distributions, an upper bound.
+def epsilons_from_json(
+    counts: Counter[Leaf], *, adjacency: str, deltas: Sequence[float], near: float
+) -> list[float]:
+    """Returns epsilon at each delta by dp_accounting's loss distributions, an upper bound.
 
     Args:
       counts: what was released.
       adjacency: which data sets are neighbours.
-      delta: without what the tail takes.
-      near: about how large epsilon is said to be; only the fineness of the grid follows from it.
+      deltas: without what the tail takes.
+      near: about how large the first epsilon is said to be; only the fineness of the grid follows
+        from it.
 
     Raises:
       TacitError: where epsilon is so large that it means nothing.
     """
-    if delta <= 0 or any(leaf.noise == 0 for leaf in counts):
-        return math.inf
+    if any(leaf.noise == 0 for leaf in counts):
+        return [math.inf for _ in deltas]
     merged = _merged(counts)
     if sum(n * (leaf.rate / leaf.noise) ** 2 for leaf, n in merged.items()) > _LARGEST:
         raise TacitError("its epsilon is in the thousands, too large to be composed")
     # A claim may be far too small: a quick look says how large a grid must be.
-    rough = _composed(merged, adjacency, 1e-2).get_epsilon_for_delta(delta)
-    near = rough if rough > 100 * max(near, 1.0) else near
+    rough = _epsilon(_composed(merged, adjacency, 1e-2), deltas[0])
+    near = rough if 100 * max(near, 1.0) < rough < math.inf else near
     # Errors grow with the square of the interval, time with the distributions to be composed.
     interval = max(1e-4 if len(merged) <= 4 else 5e-4, 1e-5 * near)
-    return float(_composed(merged, adjacency, interval).get_epsilon_for_delta(delta))
+    loss = _composed(merged, adjacency, interval)
+    return [_epsilon(loss, delta) for delta in deltas]
+
+
+def attack_from_curve(curve: Sequence[Mapping[str, Any]], rate: float) -> float:
+    """Returns the most true positives that all points of a curve of promises allow at ``rate``."""
+    bounds = [1.0]
+    for point in curve:
+        grown, delta = math.exp(min(point["epsilon"], 700.0)), point["delta"]
+        bounds += [delta + grown * rate, 1 - max(0.0, 1 - delta - rate) / grown]
+    return max(rate, min(bounds))
+
+
+def _epsilon(loss: Any, delta: float) -> float:
+    return float(loss.get_epsilon_for_delta(delta)) if delta > 0 else math.inf
 
 
 def _composed(counts: Counter[Leaf], adjacency: str, interval: float) -> Any:

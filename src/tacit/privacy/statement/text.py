@@ -17,7 +17,9 @@ __all__ = [
     "THREAT_MODEL",
     "describe_engine",
     "describe_release",
+    "epsilon_text",
     "full",
+    "percent_up",
     "promise",
     "sections",
     "short",
@@ -101,7 +103,7 @@ def summary(document: Mapping[str, Any]) -> str:
     if attack is not None:
         sentences.append(
             f"So a test that wrongly accuses {100 * attack['false_positive_rate']:.3g} % of the"
-            f" absent can find at most {100 * attack['true_positive_rate']:.1f} % of the present,"
+            f" absent can find at most {percent_up(attack['true_positive_rate'])} of the present,"
             " whatever else its author knows."
         )
     sentences.append(
@@ -119,6 +121,26 @@ def summary(document: Mapping[str, Any]) -> str:
             0, "INSECURE: the noise came from a known seed, so none of this holds in earnest."
         )
     return " ".join(sentences)
+
+
+def percent_up(share: float, *, digits: int = 1) -> str:
+    """Returns a share of which is said "at most": never rounded down.
+
+    Example:
+      >>> percent_up(0.0341)
+      '3.5 %'
+    """
+    scale = 10**digits
+    # A hair against floating point, so that an exact tenth stays one.
+    return f"{math.ceil(100 * scale * share - 1e-6) / scale:.{digits}f} %"
+
+
+def epsilon_text(epsilon: str, *, is_bound: bool, is_secure: bool) -> str:
+    """Returns an epsilon that was rounded up, with what must be said beside it."""
+    if epsilon == "infinity":
+        return epsilon
+    words = epsilon if is_bound else f"about {epsilon}"
+    return words if is_secure else f"{words} INSECURE"
 
 
 def promise(document: Mapping[str, Any]) -> str:
