@@ -16,9 +16,15 @@ import pytest  # noqa: E402
 from tacit.inference.compiled import forget_kernels  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def _forget_kernels() -> Iterator[None]:
+    """No test may run what another made of an engine that it had changed."""
+    yield
+    forget_kernels()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compiled_programs() -> Iterator[None]:
     """Drops compiled programs after each file: all of them together take tens of gigabytes."""
     yield
-    forget_kernels()
     jax.clear_caches()

@@ -31,7 +31,8 @@ def without_repeats(function: Callable[_Arguments, _Result]) -> Callable[_Argume
     """
 
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        if jax.config.jax_disable_jit:  # then nothing is traced, and branches not taken are not run
+        config: Any = jax.config
+        if config.jax_disable_jit:  # then nothing is traced, and branches not taken are not run
             return function(*args, **kwargs)
         closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
         arguments = [*closed.consts, *jax.tree.leaves((args, kwargs))]
