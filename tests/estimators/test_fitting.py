@@ -15,6 +15,7 @@ from tacit.estimators import Recipe, fit_table, load_fitted_table, prepare
 from tacit.estimators.recipe import Facts, MethodName, completed
 from tacit.privacy.events import count_releases
 from tacit.privacy.sampling import FullBatch
+from tacit.privacy.statement.fields import checksum
 
 BUDGET = Budget(epsilon=5.0, delta=1e-3)
 TRAIN, TEST = patients(), patients(seed=1)
@@ -73,7 +74,9 @@ def test_a_saved_run_predicts_the_same_and_holds_no_record(which, tmp_path, requ
     assert loaded.statement_text == table.statement_text
     names = {path.name for path in tmp_path.iterdir()}
     assert names >= {"study.toml", "schema.toml", "statement.json", "progress.json"}
-    assert json.loads((tmp_path / "statement.json").read_text()) == table.statement
+    sealed = json.loads((tmp_path / "statement.json").read_text())
+    assert sealed == dict(table.statement) | {"sha256": checksum(table.statement)}
+    assert "PRIVACY STATEMENT" in (tmp_path / "statement.txt").read_text()
     study = tomllib.loads((tmp_path / "study.toml").read_text())
     assert study["budget"]["epsilon"] == 5.0
     assert study["recipe"]["hidden"] == list(table.prepared.recipe.hidden)

@@ -127,6 +127,24 @@ def test_an_evaluation_on_private_records_says_what_it_cost(full_run):
     assert "They are charged: epsilon 0.250 at delta 1e-06." in page
 
 
+@pytest.mark.parametrize("verb", ["evaluation", "certificate", "audit"])
+def test_a_page_with_unpaid_results_from_private_records_is_not_for_publication(full_run, verb):
+    file = full_run / f"{verb}.json"
+    assert "NOT FOR PUBLICATION" not in render_report(read_run(full_run))
+    document = json.loads(file.read_text())
+    document["data"] = document["data"] | {"public": False, "statement": "Nobody paid for it."}
+    file.write_text(json.dumps(document))
+    page = render_report(read_run(full_run))
+    assert page.index("NOT FOR PUBLICATION") < page.index('class="tiles"')
+    assert f"unpaid results from private records: {verb}" in page
+
+
+def test_a_statement_whose_epsilon_is_no_number_is_named(bare_run):
+    run = read_run(bare_run)
+    with pytest.raises(TacitError, match="epsilon"):
+        render_report(replace(run, statement=run.statement | {"epsilon": "small"}))
+
+
 def test_an_altered_statement_is_not_called_verified(full_run):
     file = full_run / "statement.json"
     document = json.loads(file.read_text())

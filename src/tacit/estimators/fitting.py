@@ -22,6 +22,7 @@ from tacit.metrics import ClassificationUncertainty, RegressionUncertainty
 from tacit.models import model_from_spec
 from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.statement import statement_from_json
 from tacit.samplers import sampler_from_spec, sampler_spec
 from tacit.typing import Record
 
@@ -136,12 +137,11 @@ class TableFit(FittedTable):
         texts = {
             "study.toml": _toml.dumps(study_of(self.prepared)),
             "schema.toml": self.schema.to_toml(),
-            "statement.json": _json(dict(self.statement)),
-            "statement.txt": f"{self.statement_text}\n",
             "progress.json": _json([moment._asdict() for moment in self.progress]),
         }
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
+        self.fit.statement.save(folder)
         self.posterior.save(folder)
 
 
@@ -206,15 +206,14 @@ def load_fitted_table(directory: str | os.PathLike[str]) -> FittedTable:
     folder = Path(directory)
     try:
         schema = Schema.from_toml((folder / "schema.toml").read_text(encoding="utf-8"))
-        text = (folder / "statement.txt").read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TacitError(
             f"{folder} is not a run: {Path(error.filename).name} is missing. Give the folder that"
             " a fit was saved to."
         ) from None
-    return FittedTable(
-        schema=schema, posterior=load_posterior(folder), statement_text=text.rstrip("\n")
-    )
+    posterior = load_posterior(folder)
+    statement = statement_from_json(posterior.statement)
+    return FittedTable(schema=schema, posterior=posterior, statement_text=str(statement))
 
 
 def _restored(parts: dict[str, Any]) -> FittedTable:

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _FIRST = ("accuracy", "ece", "rmse", "coverage_90")
+_MEASURED = ("evaluation", "certificate", "audit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,14 @@ def banners(statement: Mapping[str, Any], run: Run) -> Iterator[tuple[str, str, 
     if not statement["is_bound"]:
         yield "bad", "NOT A GUARANTEE.", "Epsilon is an approximation, not a bound."
     others = [p for p in run.verification.problems if not p.startswith("INSECURE")]
+    unpaid = [name for name in _MEASURED if _is_unpaid(getattr(run, name))]
+    if unpaid:
+        yield (
+            "bad",
+            "NOT FOR PUBLICATION.",
+            "This page, unlike the run, shows unpaid results from private records:"
+            f" {', '.join(unpaid)}. Measure on public records, or pay, before it leaves the house.",
+        )
     if others:
         yield "bad", "THE CLAIM DOES NOT HOLD.", "; ".join(others)
     elif statement["is_secure"] and statement["is_bound"]:
@@ -146,6 +155,16 @@ def verified(run: Run) -> str:
         f"Verified when this page was made: epsilon {round_up(found.claimed)} is claimed, a second"
         f" accountant finds {found.recomputed:.4f}."
     )
+
+
+def _is_unpaid(document: Mapping[str, Any] | None) -> bool:
+    """Whether results are of private records, and no statement says what they cost."""
+    if document is None:
+        return False
+    data = document.get("data")
+    if not isinstance(data, Mapping):
+        return True
+    return not data.get("public") and not isinstance(data.get("statement"), Mapping)
 
 
 def _data(data: Mapping[str, Any]) -> str:

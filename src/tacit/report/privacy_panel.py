@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tacit.privacy.explain import Explanation
+from tacit.privacy.statement.text import percent_up
 from tacit.report.charts import Axis, Chart, draw
 from tacit.report.marks import Area, Line, Rule
 
@@ -68,7 +69,7 @@ def trade_off_chart(explanation: Explanation, *, units: str) -> Chart | None:
         ],
         columns=("wrongly accused", "found at most"),
         rows=[
-            (f"{100 * rate:g} %", f"{100 * power:.2f} %")
+            (f"{100 * rate:g} %", percent_up(power, digits=2))
             for rate, power in zip(_SHOWN_RATES, shown, strict=True)
         ],
     )

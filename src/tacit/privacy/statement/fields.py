@@ -196,5 +196,10 @@ def statement_from_json(document: Mapping[str, Any]) -> Statement:
             " privacy statement."
         )
     values = {name: document[name] for name in fields}
-    values["epsilon"] = float(document["epsilon"])
+    try:
+        values["epsilon"] = float(document["epsilon"])
+    except (TypeError, ValueError):
+        raise TacitError(
+            f"the statement's epsilon is no number: {document['epsilon']!r}. Restore a copy."
+        ) from None
     return Statement(**values)
