@@ -36,11 +36,13 @@ def compiled_kernel(method: Method, model: Model) -> Compiled:
 
     What is kept knows no record: kernels that close over the table are refused before they run. It
     is kept only where nothing can change behind its back: for frozen methods, and models made of
-    this package's own parts. A user's own functions may read what was changed since they were
-    compiled, so they are compiled for every run.
+    this package's own parts, or fixed for good when they were prepared (``is_fixed``). A user's
+    other functions may read what was changed since they were compiled, so they are compiled for
+    every run.
     """
     parts = _Parts(model)
-    if getattr(model, "spec", None) is None or not _is_frozen(method):
+    is_fixed = getattr(model, "is_fixed", False) or getattr(model, "spec", None) is not None
+    if not is_fixed or not _is_frozen(method):
         return _compile(method, parts)
     try:
         hash((method, parts))

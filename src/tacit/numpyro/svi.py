@@ -47,6 +47,8 @@ class DPSVI:
     * Each record's gradient is clipped, and noise is added to their sum. Prior and entropy of what
       all records share are outside the clip, exact.
     * The loss is NaN, unless `PrivateLoss` asks for a private one.
+    * The first call fixes the program: what model and guide read from outside, and public
+      arguments, are those of that call. Later runs compile nothing.
 
     There are two ways to say how much noise: ``epsilon``, ``delta`` and ``num_steps``, from which
     it is found at the first call; or ``noise_multiplier``. The names that d3p has for the same

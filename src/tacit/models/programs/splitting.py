@@ -48,6 +48,11 @@ class SplitProgram:
     transforms: Mapping[str, Any]
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether its functions are those of the first call for good; a new one takes changes in."""
+        return True
+
+    @property
     def plate(self) -> str:
         """The name of the record plate."""
         return self.program.plate
