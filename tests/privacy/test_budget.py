@@ -4,6 +4,7 @@ import contextlib
 import copy
 import math
 import pickle
+import threading
 import warnings
 
 import dp_accounting as dpa
@@ -12,6 +13,7 @@ import pytest
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency, CLTApproximation
 from tacit.privacy.budget import Budget, InMemoryLedger
+from tacit.privacy.spending import Spending
 
 CHEAP, DEAR = dpa.GaussianDpEvent(5.0), dpa.GaussianDpEvent(0.5)
 
@@ -34,6 +36,30 @@ def test_what_a_budget_allows_is_what_its_accountant_bounds():
     assert budget.allows(CHEAP)
     assert not budget.allows(DEAR)
     budget.require(CHEAP)
+
+
+def test_threads_cannot_overspend_a_ledger_together(monkeypatch):
+    ledger = InMemoryLedger(budget=Budget(1.0, 1e-5, RDP()))
+    both_have_asked, decide = threading.Barrier(2), Spending.require
+
+    def decide_together(self, *arguments, **settings):
+        after = decide(self, *arguments, **settings)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_have_asked.wait(timeout=0.2)
+        return after
+
+    monkeypatch.setattr(Spending, "require", decide_together)
+
+    def charge():
+        with contextlib.suppress(BudgetExceededError):
+            ledger.charge(dpa.GaussianDpEvent(5.0))
+
+    threads = [threading.Thread(target=charge) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger.costs) == 1
 
 
 def test_a_refusal_says_the_numbers_and_the_remedy():

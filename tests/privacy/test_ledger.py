@@ -18,6 +18,7 @@ from tacit.errors import (
     InvalidArgumentError,
     LedgerError,
     PrivacyWarning,
+    TacitError,
 )
 from tacit.privacy.budget import Budget, RunRequest
 from tacit.privacy.calibrate import smallest_noise
@@ -55,6 +56,61 @@ def test_a_budget_is_set_once_and_outlives_the_process(ledger, census):
 def test_a_data_set_has_a_readable_name(ledger, name):
     with pytest.raises(InvalidArgumentError, match="readable"):
         ledger.register(name, RULE)
+
+
+@pytest.mark.parametrize("name", ["Census", "census ", "\N{FULLWIDTH LATIN SMALL LETTER C}ensus"])
+def test_two_names_that_look_alike_are_not_two_budgets(ledger, census, name):
+    with pytest.raises(LedgerError, match=r"looks like .* 'census'"):
+        ledger.register(name, RULE)
+
+
+def test_one_name_in_two_encodings_is_not_two_budgets(ledger):
+    ledger.register("caf\N{LATIN SMALL LETTER E WITH ACUTE}", RULE)
+    with pytest.raises(LedgerError, match="looks like"):
+        ledger.register("cafe\N{COMBINING ACUTE ACCENT}", RULE)
+
+
+def test_a_name_is_not_a_novel(ledger):
+    with pytest.raises(InvalidArgumentError, match="at most 200"):
+        ledger.register("x" * 201, RULE)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        dpa.SelfComposedDpEvent(CHEAP, -1),
+        dpa.SelfComposedDpEvent(CHEAP, 10**400),
+        dpa.GaussianDpEvent(-5.0),
+        dpa.GaussianDpEvent(float("nan")),
+        dpa.GaussianDpEvent(1e-200),
+        dpa.NonPrivateDpEvent(),
+        dpa.PoissonSampledDpEvent(-0.1, CHEAP),
+        dpa.TruncatedSubsampledGaussianDpEvent(-5, 0.1, 3, 50.0),
+        dpa.TruncatedSubsampledGaussianDpEvent(100, 0.1, -3, 50.0),
+        dpa.SampledWithoutReplacementDpEvent(0, 0, CHEAP),
+        dpa.SampledWithoutReplacementDpEvent(-10, -5, CHEAP),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("rule", [RULE, GDPFilter(epsilon=1.0, delta=1e-5)], ids=["RDP", "GDP"])
+def test_a_cost_that_is_nonsense_or_without_end_is_refused_and_refunds_nothing(ledger, rule, cost):
+    data_set = ledger.register("people", rule)
+    data_set.charge(CHEAP)
+    before = data_set.spent
+    with pytest.raises(TacitError):
+        data_set.charge(cost)
+    assert reopened(ledger).data_set("people").spent == before
+
+
+def test_a_ledger_stays_the_same_file_when_the_process_moves(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = LedgerFile.create("people.ledger").register("census", RULE)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    other = LedgerFile.create("people.ledger").register("census", RULE)
+    pickle.loads(pickle.dumps(here)).charge(CHEAP)
+    assert here.spent > 0
+    assert other.spent == 0
 
 
 def test_a_ledger_is_never_made_over_another_file(ledger, census):

@@ -50,7 +50,7 @@ class Release:
 Counts: TypeAlias = tuple[tuple[Release, int], ...]
 """Distinct releases, each with how often it is made; hashable, so that results can be cached."""
 
-_LEAST_NOISE, _MOST_NOISE, _LEAST_RATE = 1e-9, 1e9, 1e-12
+_LEAST_NOISE, _MOST_NOISE, _LEAST_RATE, _MOST_TIMES = 1e-9, 1e9, 1e-12, 1e15
 """Beyond these, squares and logarithms leave the range of doubles; rounded to the safe side."""
 
 
@@ -89,6 +89,7 @@ def _release(event: DpEvent) -> Release:
             return _poisson(event.sampling_probability, _noise(event.event))
         case dpa.TruncatedSubsampledGaussianDpEvent():
             noise = _noise(dpa.GaussianDpEvent(event.noise_multiplier))
+            _require_sizes(event.truncated_batch_size, event.dataset_size)
             if event.truncated_batch_size >= event.dataset_size:
                 return _poisson(event.sampling_probability, noise)
             return Release(
@@ -100,6 +101,7 @@ def _release(event: DpEvent) -> Release:
             )
         case dpa.SampledWithoutReplacementDpEvent():
             noise = _noise(event.event)
+            _require_sizes(event.sample_size, event.source_dataset_size)
             rate = _probability(event.sample_size / event.source_dataset_size)
             if rate == 1.0:
                 return Release(sampling=Sampling.FULL, noise_multiplier=noise)
@@ -157,7 +159,16 @@ def _probability(rate: float) -> float:
 def _whole(count: int) -> int:
     if count < 0 or count != int(count):
         raise InvalidArgumentError(f"a count must be a whole number, not negative; got {count!r}.")
+    if count > _MOST_TIMES:
+        raise InvalidArgumentError(f"a count must be at most {_MOST_TIMES:g}; got more.")
     return int(count)
+
+
+def _require_sizes(batch: int, table: int) -> None:
+    if not (batch >= 0 and table > 0):
+        raise InvalidArgumentError(
+            f"a batch must not be negative, and a table not empty; got {batch!r} of {table!r}."
+        )
 
 
 def _unknown(event: DpEvent) -> UnprovenAccountingError:

@@ -2,6 +2,7 @@
 
 import math
 import secrets
+import threading
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, Self
@@ -205,6 +206,9 @@ class InMemoryLedger:
     budget: Budget | None = None
     costs: list[DpEvent] = field(default_factory=list)
     tail: float = 0.0
+    _lock: threading.Lock = field(
+        default_factory=threading.Lock, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.budget is not None and not isinstance(self.budget.accountant, RDP | GDP):
@@ -240,9 +244,10 @@ class InMemoryLedger:
 
     def charge(self, cost: DpEvent, *, tail: float = 0.0) -> None:
         """Records a cost, or raises ``BudgetExceededError`` and records nothing."""
-        self._require(cost, tail)
-        self.costs.append(cost)
-        self.tail += tail
+        with self._lock:
+            self._require(cost, tail)
+            self.costs.append(cost)
+            self.tail += tail
 
     def _require(self, cost: DpEvent, tail: float) -> None:
         if self.budget is None or math.isinf(self.budget.epsilon):

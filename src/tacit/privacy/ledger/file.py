@@ -2,11 +2,12 @@
 
 import os
 import secrets
+import unicodedata
 from pathlib import Path
 from typing import Self
 
 from tacit import _check
-from tacit.errors import LedgerError
+from tacit.errors import InvalidArgumentError, LedgerError
 from tacit.privacy.filters import Filter
 from tacit.privacy.ledger.book import Book, now
 from tacit.privacy.ledger.handle import DataSetLedger
@@ -14,6 +15,8 @@ from tacit.privacy.ledger.state import LedgerState
 from tacit.privacy.ledger.store import Store
 
 __all__ = ["LedgerFile"]
+
+_LONGEST_NAME = 200
 
 
 class LedgerFile:
@@ -51,7 +54,7 @@ class LedgerFile:
     def create(cls, path: str | os.PathLike[str], *, timeout: float = 30.0) -> Self:
         """Makes a new file, readable by its owner only; raises `LedgerError` if there is one."""
         _check.positive(timeout=timeout)
-        Store(Path(path), timeout).create("ledger", {"salt": secrets.token_hex(32), "time": now()})
+        _store(path, timeout).create("ledger", {"salt": secrets.token_hex(32), "time": now()})
         return cls.open(path, timeout=timeout)
 
     @classmethod
@@ -63,7 +66,7 @@ class LedgerFile:
           timeout: for how many seconds to wait for other processes that hold it.
         """
         _check.positive(timeout=timeout)
-        ledger = cls(Book(Store(Path(path), timeout)))
+        ledger = cls(Book(_store(path, timeout)))
         ledger.verify()
         return ledger
 
@@ -99,12 +102,23 @@ class LedgerFile:
           rule: `RDPFilter.of_budget(...)`, or `GDPFilter(...)` where all will be full batches.
         """
         _check.readable_text(name=name)
+        if len(name) > _LONGEST_NAME:
+            raise InvalidArgumentError(
+                f"name must have at most {_LONGEST_NAME} characters; got {len(name)}."
+            )
         with self._book.writing() as (state, append):
             if name in state.data_sets:
                 known = state.data_sets[name].rule
                 raise LedgerError(
                     f"the ledger {self.path} has a data set {name!r} already, with epsilon"
                     f" {known.epsilon:g} and delta {known.delta:g}; a budget is set once."
+                )
+            twins = [known for known in state.data_sets if _bare(known) == _bare(name)]
+            if twins:
+                raise LedgerError(
+                    f"the name {name!r} looks like that of a data set in the ledger {self.path},"
+                    f" {twins[0]!r}. Two names are two budgets: use that one, or one that nobody"
+                    " takes for it."
                 )
             append("data set", {"name": name, "filter": rule.to_json()})
         return DataSetLedger(self._book, name)
@@ -119,3 +133,13 @@ class LedgerFile:
                 f" tacit ledger create {self.path} --data-set NAME --epsilon E --delta D."
             )
         return DataSetLedger(self._book, name)
+
+
+def _store(path: str | os.PathLike[str], timeout: float) -> Store:
+    # Absolute: a copy of a handle in another folder must not charge another file of that name.
+    return Store(Path(path).absolute(), timeout)
+
+
+def _bare(name: str) -> str:
+    """What of a name people tell apart: without case, spaces at its ends and ways to encode it."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
