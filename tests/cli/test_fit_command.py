@@ -134,7 +134,7 @@ def test_a_wrong_study_is_named(table, no_fit, text, message):
         (["--epsilon", 1, "--weight", "dose"], "weight must lie in"),
         (["--epsilon", 1, "--weight", "weight", "--max-weight", 0], "--max-weight must be"),
         (["--epsilon", 1, "--ledger", "x"], "--ledger and --data-set go together"),
-        (["--epsilon", 1, "--ledger", "x", "--data-set", "y"], "there is no ledger x"),
+        (["--epsilon", 1, "--ledger", "x", "--data-set", "y"], "there is no ledger"),
         (["--non-private", "--ledger", "x", "--data-set", "y"], "leave out --ledger"),
         (["--epsilon", 1, "--resume"], "--resume goes on with the run's own study.toml"),
     ],
@@ -276,6 +276,25 @@ def test_a_run_on_a_ledger_resumes_with_the_noise_that_it_began_with(ledger, mon
     assert study["run"]["noise_scale"] > 1  # a filter counts stricter than PLD
     tacit("fit", "--resume", "-o", "run", "--seed", 1)
     assert 0.97 * 3 < ledger.spent <= 3
+
+
+def test_a_ledger_that_refuses_on_the_way_leaves_a_run_that_can_go_on(table, monkeypatch):
+    real = Charges.pay
+
+    def pay(self, start, stop):
+        if start == 2:
+            raise BudgetExceededError("others were faster")
+        real(self, start, stop)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Charges, "pay", pay)
+        result = invoke("fit", "data.csv", "--schema", "schema.toml", "--epsilon", 5, "-o", "run",
+                        "--seed", 0, *TINY)  # fmt: skip
+    assert str(result.exception) == "others were faster"
+    told = " ".join(result.stderr.split())
+    assert "2 steps are paid for and kept" in told
+    assert "tacit fit --resume --output run" in told
+    tacit("fit", "--resume", "-o", "run", "--seed", 1)
 
 
 # The disk

@@ -12,6 +12,7 @@ import numpy as np
 from tacit import _tree
 from tacit.cli._files import read_schema, read_table
 from tacit.cli._interrupting import GentleInterrupt
+from tacit.cli._notes import note
 from tacit.cli._run_directory import RunDirectory, read_progress, require_no_run, reserved
 from tacit.cli._study import Study
 from tacit.cli._within import (
@@ -22,7 +23,7 @@ from tacit.cli._within import (
 )
 from tacit.data import Schema, Target, encode_table
 from tacit.data.csv import to_numbers
-from tacit.errors import InvalidArgumentError
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.estimators import Prepared, TableFit, fit_table, prepare
 from tacit.estimators.fitting import study_of
 from tacit.inference import Checkpoint, load_checkpoint
@@ -176,6 +177,14 @@ class _Execution:
                         directory.note_progress(moments)
                         step, epsilon = moments[-1]["step"], moments[-1]["epsilon"]
                     self._stop(step, epsilon)
+                except TacitError:
+                    if moments:  # others drew on the ledger meanwhile, or the disk is full
+                        directory.note_progress(moments)
+                        note(
+                            f"{moments[-1]['step']} steps are paid for and kept; go on with: tacit"
+                            f" fit --resume --output {folder}"
+                        )
+                    raise
             reservation.release()
             directory.finish(table, moments)
         return table
