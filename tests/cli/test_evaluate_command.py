@@ -7,7 +7,7 @@ import pytest
 
 from cli.tables import ILL, refused, tacit
 from tacit.errors import InvalidArgumentError
-from tacit.estimators import load_fitted_table
+from tacit.estimators import FittedTable, load_fitted_table
 from tacit.metrics import ClassificationUncertainty
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import LedgerFile
@@ -134,6 +134,14 @@ def test_unknown_labels_are_counted_not_shown(classes):
     error = refused("evaluate", classes / "run", classes / "new.csv", "--public")
     assert "1 of 2 labels are not among the classes" in error
     assert "perhaps" not in error
+
+
+def test_a_run_that_diverged_is_named_before_anything_is_spent(classes, monkeypatch):
+    found, _ = synthetic(3, seed=0)
+    lost = found._replace(mutual_information=np.full(3, np.nan))
+    monkeypatch.setattr(FittedTable, "predict", lambda *_: lost)
+    error = refused("evaluate", classes / "run", classes / "data.csv", "--epsilon", 1)
+    assert "its fit diverged" in error
 
 
 # What is released about private records

@@ -1,7 +1,6 @@
 """The tacit command: one thin module per verb."""
 
 import importlib.metadata
-import os
 import sys
 from typing import Annotated
 
@@ -70,10 +69,6 @@ def main() -> None:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         _fail("there is not enough memory. Use narrower --hidden layers, or fewer --max-rows.")
-    except BrokenPipeError:
-        # Who reads the output has seen enough, as in ``tacit predict ... | head``.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror}).")
 

@@ -15,8 +15,9 @@ from tacit.cli import _plan
 from tacit.cli._files import read_table
 from tacit.cli._within import open_data_set
 from tacit.data.schema import require_columns
-from tacit.errors import InvalidArgumentError
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.estimators import FittedTable
+from tacit.estimators.fitting import Predicted
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.statement import Statement
@@ -31,6 +32,7 @@ __all__ = [
     "OwnerOnlyOption",
     "PublicOption",
     "Terms",
+    "predict_labelled",
     "read_labelled",
 ]
 
@@ -177,6 +179,17 @@ class Terms:
                 " missing. Leave these rows out, or give each an id of its own."
             )
         return np.asarray(numbers, np.int64)
+
+
+def predict_labelled(fitted: FittedTable, frame: pd.DataFrame) -> Predicted:
+    """Returns what a run predicts; raises where it predicts nothing."""
+    found = fitted.predict(frame)
+    if not all(np.isfinite(part).all() for part in found):
+        raise TacitError(
+            "the run predicts NaN: its fit diverged. Fit again, with a smaller learning rate"
+            " (recipe.learning_rate in a study)."
+        )
+    return found
 
 
 def read_labelled(path: Path, fitted: FittedTable) -> tuple[pd.DataFrame, NDArray[Any]]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tacit.cli import _labelled
 from tacit.cli._files import write_json
-from tacit.cli._labelled import Terms, read_labelled
+from tacit.cli._labelled import Terms, predict_labelled, read_labelled
 from tacit.cli._options import SeedOption
 from tacit.cli._plan import JsonOption
 from tacit.data import Categorical, NumericTarget, Schema
@@ -75,13 +75,13 @@ def evaluate(
     charged = None
     if epsilon is None:
         exact = {name: _few(frame[name]) for name in columns}
-        document = evaluate_predictions(fitted.predict(frame), truth, by=exact)
+        document = evaluate_predictions(predict_labelled(fitted, frame), truth, by=exact)
     else:
         chosen = {name: _public_groups(fitted.schema, frame, name) for name in columns}
         budget, account = terms.open()
         num_records = num_records if people is None else int(people.max()) + 1
         document, charged = evaluate_privately(
-            fitted.predict(frame),
+            predict_labelled(fitted, frame),
             truth,
             budget=budget,
             target=target if isinstance(target, NumericTarget) else None,
