@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import tomllib
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 
 from cli.tables import ILL, TINY, invoke, refused, tacit, write_patients
 from tacit.cli import _run_directory
+from tacit.cli._study import Study, read_study
 from tacit.data import Schema, encode_table
 from tacit.errors import BudgetExceededError
-from tacit.estimators import load_fitted_table
+from tacit.estimators import Recipe, load_fitted_table
 from tacit.inference.charges import Charges
 from tacit.privacy.ledger import LedgerFile
 
@@ -85,6 +87,16 @@ def test_the_executed_study_runs_again_and_options_override_it(classes, monkeypa
     study = tomllib.loads((classes / "other/study.toml").read_text())
     assert study["budget"]["epsilon"] == 4.0
     assert study["recipe"]["num_steps"] == 4
+
+
+def test_the_study_of_the_document_can_be_run(tmp_path):
+    document = Path(__file__).parents[2] / "docs/command-line.md"
+    text = re.search(r"```toml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)[1]
+    (tmp_path / "study.toml").write_text(text)
+    tables, _ = read_study(tmp_path / "study.toml")
+    study = Study.from_tables(tables)
+    assert study.recipe == Recipe(method="sgld", hidden=(32,), num_steps=400)
+    assert (study.epsilon, study.delta) == (1.0, 1e-5)
 
 
 @pytest.mark.parametrize(
