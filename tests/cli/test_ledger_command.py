@@ -97,8 +97,8 @@ def test_verify_says_whether_the_file_is_what_was_written(path, census):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["show", "missing.ledger"], "there is no ledger missing.ledger"),
-        (["verify", "missing.ledger"], "there is no ledger missing.ledger"),
+        (["show", "missing.ledger"], "missing.ledger. Give"),
+        (["verify", "missing.ledger"], "missing.ledger. Give"),
         (["create", "no/such/x.ledger", *BUDGET], "cannot be made"),
         (["create", "x.ledger", *BUDGET[:2], "--epsilon", "0", "--delta", "1e-6"], "--epsilon"),
         (["create", "x.ledger", *BUDGET[:4], "--delta", "1"], "--delta"),

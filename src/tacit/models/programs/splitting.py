@@ -49,7 +49,7 @@ class SplitProgram:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether its functions are those of the first call for good; a new one takes changes in."""
+        """Whether its functions are, for good, what they were when it was split."""
         return True
 
     @property
