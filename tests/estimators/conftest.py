@@ -9,10 +9,10 @@ from tacit.estimators import forget_fits
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _programs_are_compiled_quickly_and_once(tmp_path_factory):
-    # These tests fit tiny tables, of the same few shapes again and again.
+def _programs_are_compiled_quickly_and_once():
+    # These tests fit tiny tables, of the same few shapes again and again; all tests share the
+    # folder of compiled programs.
     settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
         "jax_disable_most_optimizations": True,
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
