@@ -212,6 +212,15 @@ def test_a_person_with_several_rows_is_one_unit():
         model.fit(TRAIN[NUMBERS], TRAIN.ill)
 
 
+def test_rows_that_are_nobodys_are_not_taken_for_one_person():
+    ledger = InMemoryLedger()
+    model = PrivateBayesClassifier(**QUICK, max_rows=2, classes=["no", "yes"], ledger=ledger)
+    ids = ["ann", math.nan, *(f"person {i}" for i in range(len(TRAIN) - 2))]
+    with pytest.raises(InvalidArgumentError, match="groups must"):
+        model.fit(TRAIN[NUMBERS], TRAIN.ill, groups=ids)
+    assert not ledger.costs
+
+
 def test_missing_values_are_allowed_and_weights_are_bounded():
     frame = TRAIN[NUMBERS].copy()
     frame.iloc[3, 0] = np.nan
