@@ -280,6 +280,13 @@ def test_a_fit_without_an_epsilon_spends_what_the_ledger_has_left(ledger):
     )) or "no noise" in error  # fmt: skip
 
 
+def test_a_run_that_needs_more_noise_for_its_ledger_says_so(ledger):
+    result = fit("--epsilon", 2.95, *LEDGER, "-o", "near", "--json")
+    assert "times the noise" in result.stderr
+    assert json.loads(result.stdout)["statement"]["epsilon"] < 2.95
+    assert 0.97 * 3 < ledger.spent <= 3
+
+
 def test_a_run_on_a_ledger_resumes_with_the_noise_that_it_began_with(ledger, monkeypatch):
     with monkeypatch.context() as patched:
         interrupt_after(patched, 2)

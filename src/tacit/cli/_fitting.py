@@ -76,6 +76,11 @@ def execute(study: Study, *, bar: Bar, overwrite: bool) -> TableFit:
         delta=delta,
         ledger=ledger,
     )
+    if scale > 1 and study.epsilon is not None:
+        note(
+            f"what the ledger has left is less than epsilon {study.epsilon:g} costs there: the run"
+            f" has {scale:.2f} times the noise, and its statement a smaller epsilon."
+        )
     done = replace(
         study,
         target=schema.target.name,
