@@ -13,14 +13,16 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from tacit.estimators import forget_fits  # noqa: E402
 from tacit.inference.compiled import forget_kernels  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def _forget_kernels() -> Iterator[None]:
-    """No test may run what another made of an engine that it had changed."""
+def _forget_other_tests() -> Iterator[None]:
+    """No test runs what another made of a changed engine, or hears of another's fits."""
     yield
     forget_kernels()
+    forget_fits()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -91,9 +91,11 @@ class DPSVI:
       **static_kwargs: passed to model and guide in every call, as in NumPyro.
 
     Example:
+      >>> import warnings
       >>> import numpyro
       >>> import numpyro.distributions as dist
       >>> from numpyro.infer.autoguide import AutoNormal
+      >>> from tacit import PrivacyWarning
       >>> def model(heights):
       ...     mean = numpyro.sample("mean", dist.Normal(1.5, 0.5))
       ...     with numpyro.plate("people", heights.shape[0]):
