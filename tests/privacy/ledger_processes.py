@@ -61,8 +61,13 @@ def race(folder):
     ledger = folder / "people.ledger"
     LedgerFile.create(ledger).register("census", RDPFilter.of_budget(epsilon=0.4, delta=1e-5))
 
+    ready, is_ready = os.pipe()
+    start, may_start = os.pipe()
+
     def work():
         run = LedgerFile.open(ledger).data_set("census").begin(RunRequest(cost=COST))
+        os.write(is_ready, b".")
+        os.read(start, 1)  # all have begun before the first is charged
         try:
             while True:
                 run.charge(COST)
@@ -70,7 +75,11 @@ def race(folder):
         except BudgetExceededError:
             pass
 
-    codes = [os.waitpid(pid, 0)[1] for pid in [forked(work) for _ in range(4)]]
+    children = [forked(work) for _ in range(4)]
+    for _ in children:
+        os.read(ready, 1)
+    os.write(may_start, b"." * len(children))
+    codes = [os.waitpid(pid, 0)[1] for pid in children]
     record = LedgerFile.open(ledger).state.data_sets["census"]
     return {
         "codes": codes,

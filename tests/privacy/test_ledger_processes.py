@@ -32,7 +32,7 @@ class TestProcesses:
         told = run("race", tmp_path)
         assert told["codes"] == [0, 0, 0, 0]
         assert told["released"] == told["charges"] == sum(told["by_run"])
-        assert min(told["by_run"]) > 0  # they really raced
+        assert sum(num_charges > 0 for num_charges in told["by_run"]) >= 2  # they really raced
         assert told["epsilon"] <= 0.4
         # As many as one process alone could have paid for.
         rule = RDPFilter.of_budget(epsilon=0.4, delta=1e-5)
