@@ -45,7 +45,7 @@ class TestProcesses:
         for number, (released, charged) in enumerate(seen, start=1):
             # At most one charge of each killed process has no release.
             assert released <= charged <= released + number
-        assert seen[-1][0] > 50
+        assert seen[-1][0] >= len(seen)  # each of them had begun
 
     def test_a_killed_fit_has_paid_for_its_checkpoints_and_goes_on_as_a_new_run(self, tmp_path):
         told = run("fits", tmp_path)
