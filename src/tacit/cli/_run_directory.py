@@ -67,7 +67,6 @@ class RunDirectory:
         """Writes what may be published."""
         with writes(self.folder):
             table.save(self.folder)
-            table.fit.statement.save(self.folder)
         self._write_study()
         self.note_progress(moments)
 

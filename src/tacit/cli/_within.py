@@ -1,26 +1,22 @@
 """Preparing a fit within a budget of its own and within what a ledger has left."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import jax
+from dp_accounting import DpEvent
 
-from tacit import _tree
 from tacit.data import Schema
 from tacit.errors import BudgetExceededError, TacitError
 from tacit.estimators import Prepared, Recipe, prepare
+from tacit.inference.charges import tail_of_steps
 from tacit.privacy.accounting import round_up
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.calibrate import extra_noise, leaving_a_tail, smallest_noise
 from tacit.privacy.ledger import DataSetLedger, LedgerFile
-from tacit.privacy.statement import tail_of
-from tacit.rng import seeded_key
 
 __all__ = ["open_data_set", "prepare_within", "require_units", "with_noise_scale"]
-
-_MOST_EXTRA_NOISE = 1.5
-_TAIL_SHARE = 2.0**-8
 
 
 def open_data_set(ledger: Path | None, data_set: str | None) -> DataSetLedger | None:
@@ -59,8 +55,8 @@ def prepare_within(
     prepared = prepare(schema, recipe, num_records=num_records, budget=budget)
     if ledger is None:
         return prepared, 1.0
-    scale = max(1.0, _scale_within(prepared, ledger))
-    if scale > _MOST_EXTRA_NOISE:
+    scale = extra_noise(_cost_at(prepared), ledger.budget())
+    if math.isinf(scale):
         raise BudgetExceededError(
             f"the ledger {ledger.book.path} of {ledger.name!r} has spent epsilon"
             f" {round_up(ledger.spent)} of {ledger.rule.epsilon:g}, which leaves too little for a"
@@ -91,9 +87,9 @@ def _what_is_left(
     # What is spent counts less beside more of it, so that more is left than the difference.
     guess = prepare(schema, recipe, num_records=num_records, budget=Budget(rest, delta))
     chosen = with_noise_scale(guess, _scale_within(guess, ledger))
-    cost = chosen.plan.cost
-    tail = tail_of(cost, num_values=_num_values(chosen))
-    epsilon = Budget(rest, delta).spent(cost, tail=max(tail, delta * _TAIL_SHARE))
+    budget = Budget(rest, delta)
+    tail = max(tail_of_steps(chosen.plan, chosen.model), delta - leaving_a_tail(budget).delta)
+    epsilon = budget.spent(chosen.plan.cost, tail=tail)
     return _four_digits_up(epsilon), guess.recipe
 
 
@@ -103,12 +99,9 @@ def _four_digits_up(value: float) -> float:
 
 
 def _scale_within(prepared: Prepared, ledger: DataSetLedger) -> float:
-    left, plan = ledger.budget(), prepared.plan
-    left = replace(left, delta=left.delta * (1 - _TAIL_SHARE))
+    """Returns the noise, in units of the plan's own, with which the ledger has nothing left."""
     try:
-        return smallest_noise(
-            lambda factor: replace(plan, method=plan.method.scale_noise(factor)).cost, left
-        )
+        return smallest_noise(_cost_at(prepared), ledger.budget())
     except BudgetExceededError:
         raise BudgetExceededError(
             f"the ledger {ledger.book.path} of {ledger.name!r} has spent epsilon"
@@ -117,10 +110,8 @@ def _scale_within(prepared: Prepared, ledger: DataSetLedger) -> float:
         ) from None
 
 
-def _num_values(prepared: Prepared) -> int:
-    size: int = _tree.size(jax.eval_shape(prepared.model.init, seeded_key(0)))
-    # A variational state is twice its parameters; what a release has is no more.
-    return 2 * size
+def _cost_at(prepared: Prepared) -> Callable[[float], DpEvent]:
+    return lambda scale: with_noise_scale(prepared, scale).plan.cost
 
 
 def require_units(found: int, wanted: int | None) -> None:

@@ -79,11 +79,7 @@ class FittedTable:
         """The privacy statement as JSON-able data."""
         return self.posterior.statement
 
-    def predict(
-        self, frame: pd.DataFrame, *, num_draws: int | None = None
-    ) -> (
-        ClassificationUncertainty[NDArray[np.float64]] | RegressionUncertainty[NDArray[np.float64]]
-    ):
+    def predict(self, frame: pd.DataFrame, *, num_draws: int | None = None) -> Predicted:
         """Returns what the posterior says of each row; numbers are in the user's units.
 
         Args:
@@ -92,11 +88,7 @@ class FittedTable:
         """
         return self.predict_features(self.schema.encode(frame), num_draws=num_draws)
 
-    def predict_features(
-        self, features: ArrayLike, *, num_draws: int | None = None
-    ) -> (
-        ClassificationUncertainty[NDArray[np.float64]] | RegressionUncertainty[NDArray[np.float64]]
-    ):
+    def predict_features(self, features: ArrayLike, *, num_draws: int | None = None) -> Predicted:
         """Returns the same for rows that are encoded already."""
         found = predict(self.posterior, features, num_draws=num_draws, batch_size=4096)
         parts = (np.asarray(part, np.float64) for part in found)

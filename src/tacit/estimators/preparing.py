@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from tacit import _check
 from tacit.data import Categorical as CategoricalColumn
 from tacit.data import Column, Scale, Schema, Target
-from tacit.errors import BudgetExceededError, InvalidArgumentError
+from tacit.errors import InvalidArgumentError
 from tacit.estimators.recipe import TARGET_NOISE, Facts, Recipe, clip_factor, completed
 from tacit.inference import (
     IVON,
@@ -44,16 +43,15 @@ from tacit.models import (
     bayesian,
 )
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.calibrate import extra_noise
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
 
-__all__ = ["Prepared", "extra_noise", "prepare"]
+__all__ = ["Prepared", "prepare"]
 
 _CHUNK = 256
 _NUM_SYNTHETIC = 256
 _NUM_KEPT = 20
-_MOST_EXTRA_NOISE = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,25 +157,8 @@ def _calibrated(plan: Plan, budget: Budget, left: Budget | None) -> Plan:
         return replace(own, method=own.method.scale_noise(factor))
 
     factor = extra_noise(lambda factor: scaled(factor).cost, left)
-    return own if factor == 1 else scaled(factor)
-
-
-def extra_noise(cost_of: Callable[[float], DpEvent], left: Budget | None) -> float:
-    """Returns by how much noise must grow for a ledger to pay as well.
-
-    One where it need not, and where that would be far too much: then the ledger refuses.
-
-    Args:
-      cost_of: the cost of everything at so many times the noise.
-      left: what the ledger has left; None where there is no ledger.
-    """
-    if left is None:
-        return 1.0
-    try:
-        factor = smallest_noise(cost_of, left)
-    except BudgetExceededError:
-        return 1.0
-    return factor if 1 < factor <= _MOST_EXTRA_NOISE else 1.0
+    # Where that is too much the ledger refuses, and says why.
+    return scaled(factor) if 1 < factor < math.inf else own
 
 
 # The same model for the same facts, so that what is compiled for one fit serves the next.

@@ -15,14 +15,14 @@ from sklearn.base import clone
 from tacit.errors import InvalidArgumentError
 from tacit.estimators.fitting import FittedTable, TableFit, fit_table
 from tacit.estimators.inputs import BOUNDS_SHARE, UnknownColumns
-from tacit.estimators.preparing import Prepared, extra_noise, prepare
+from tacit.estimators.preparing import Prepared, prepare
 from tacit.estimators.recipe import Recipe
 from tacit.estimators.table_estimator import TableEstimator
 from tacit.inference.charges import num_values_of, tail_of_steps
 from tacit.metrics import RegressionUncertainty
 from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.calibrate import extra_noise, leaving_a_tail, smallest_noise
 from tacit.privacy.events import composed
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import bounds_noise
@@ -36,7 +36,6 @@ Floats = NDArray[np.float64]
 E = TypeVar("E", bound=TableEstimator)
 
 _TUNABLE = ("method", "hidden", "num_steps", "batch_size", "clip_norm", "learning_rate")
-_TAIL_SHARE = 2.0**-8
 
 
 class Tuned(NamedTuple):
@@ -213,8 +212,9 @@ def _within_one_budget(
         return composed(before, *(own.plan.cost for own in scaled(factor)))
 
     # What is left is for the cut tails of the noise.
-    factor = smallest_noise(cost_of, replace(budget, delta=budget.delta * (1 - _TAIL_SHARE)))
-    return scaled(factor * extra_noise(lambda more: cost_of(factor * more), left))
+    factor = smallest_noise(cost_of, leaving_a_tail(budget))
+    more = extra_noise(lambda more: cost_of(factor * more), left)
+    return scaled(factor * more if math.isfinite(more) else factor)
 
 
 def _scores(table: FittedTable, records: Record) -> NDArray[np.float32]:

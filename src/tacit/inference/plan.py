@@ -11,7 +11,12 @@ from tacit import _check, _display
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import Method
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import largest_batch, most_steps, smallest_noise
+from tacit.privacy.calibrate import (
+    largest_batch,
+    leaving_a_tail,
+    most_steps,
+    smallest_noise,
+)
 from tacit.privacy.events import composed, repeated
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
 from tacit.privacy.statement import (
@@ -26,13 +31,6 @@ if TYPE_CHECKING:
     from rich.panel import Panel
 
 __all__ = ["Plan", "calibrate", "calibrate_batch_size", "calibrate_steps"]
-
-_TAIL_SHARE = 2.0**-8
-"""The part of delta that calibration leaves to the noise's cut tail, which depends on the model.
-
-At delta 1e-5 it suffices for 2.4 million parameters over 3515 steps. It costs about a thousandth of
-epsilon.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +136,7 @@ def calibrate(plan: Plan, budget: Budget) -> Plan:
     def scaled(factor: float) -> Plan:
         return replace(plan, method=plan.method.scale_noise(factor))
 
-    return scaled(smallest_noise(lambda factor: scaled(factor).cost, _leaving_a_tail(budget)))
+    return scaled(smallest_noise(lambda factor: scaled(factor).cost, leaving_a_tail(budget)))
 
 
 def calibrate_steps(plan: Plan, budget: Budget, *, start: int = 0) -> Plan:
@@ -161,7 +159,7 @@ def calibrate_steps(plan: Plan, budget: Budget, *, start: int = 0) -> Plan:
     def cost_of(num_steps: int) -> DpEvent:
         return composed(plan.spent, plan.cost_between(start, start + num_steps))
 
-    return plan.with_steps(start + most_steps(cost_of, _leaving_a_tail(budget)))
+    return plan.with_steps(start + most_steps(cost_of, leaving_a_tail(budget)))
 
 
 def calibrate_batch_size(plan: Plan, budget: Budget) -> Plan:
@@ -193,11 +191,7 @@ def calibrate_batch_size(plan: Plan, budget: Budget) -> Plan:
     limit = getattr(release.sampling, "max_batch_size", None) or method.num_records
     size = largest_batch(
         lambda batch_size: resized(batch_size).cost,
-        _leaving_a_tail(budget),
+        leaving_a_tail(budget),
         maximum=min(limit, method.num_records),
     )
     return resized(size)
-
-
-def _leaving_a_tail(budget: Budget) -> Budget:
-    return replace(budget, delta=budget.delta * (1 - _TAIL_SHARE))

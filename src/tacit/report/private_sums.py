@@ -12,16 +12,13 @@ from tacit import _check
 from tacit.errors import BudgetExceededError
 from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.calibrate import extra_noise, leaving_a_tail, smallest_noise
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.privacy.statement import Statement, make_statement
 
 __all__ = ["NoisySums", "mean_interval", "noisy_sums"]
-
-_MOST_EXTRA_NOISE = 1.5
-_TAIL_SHARE = 2.0**-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,20 +119,16 @@ def noisy_sums(
 
 def _noise(release: GaussianSum, budget: Budget, ledger: DataSetLedger | None) -> float:
     """Returns the noise within the budget, and a little more where a ledger counts stricter."""
-    own = smallest_noise(release.cost_of, _leaving_a_tail(budget))
+    own = smallest_noise(release.cost_of, leaving_a_tail(budget))
     if ledger is None:
         return own
-    needed = smallest_noise(release.cost_of, _leaving_a_tail(ledger.budget()))
-    if needed > _MOST_EXTRA_NOISE * own:
+    factor = extra_noise(lambda factor: release.cost_of(own * factor), ledger.budget())
+    if math.isinf(factor):
         raise BudgetExceededError(
             f"the ledger {ledger.book.path} of {ledger.name!r} has too little left for epsilon"
             f" {budget.epsilon:g}. Nothing was spent. Give a smaller --epsilon."
         )
-    return max(own, needed)
-
-
-def _leaving_a_tail(budget: Budget) -> Budget:
-    return replace(budget, delta=budget.delta * (1 - _TAIL_SHARE))
+    return own * factor
 
 
 def mean_interval(total: float, found: NoisySums, *, z: float = 1.96) -> dict[str, float]:
