@@ -42,6 +42,16 @@ def test_a_draft_says_that_it_is_one_on_screen_and_in_the_file(people, tmp_path)
     assert "code book" in " ".join(text.split())
 
 
+def test_a_draft_that_nobody_checked_is_called_one_when_it_is_used(people, tmp_path):
+    path = tmp_path / "s.toml"
+    tacit("schema", people, "--target", "ill", "-o", path)
+    words = ("plan", "--schema", path, "--records", 300, "--epsilon", 1)
+    assert "is still a draft" in tacit(*words).stderr
+    checked = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    path.write_text("\n".join(checked))
+    assert "draft" not in tacit(*words).stderr
+
+
 def test_a_draft_fits_its_table(people, tmp_path):
     text = tacit("schema", people, "--target", "ill").stdout
     schema = Schema.from_toml(text)

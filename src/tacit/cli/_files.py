@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from tacit.cli._notes import remark
+from tacit.cli._notes import note, remark
 from tacit.data import Schema
 from tacit.data.csv import read_csv, remarks, typed
+from tacit.data.draft import is_draft
 from tacit.errors import InvalidArgumentError, TacitError
 
 __all__ = ["read_schema", "read_table", "read_text", "write_json", "write_text"]
@@ -28,8 +29,14 @@ def read_text(path: Path, *, what: str) -> str:
 
 
 def read_schema(path: Path) -> Schema:
-    """Returns the schema of a file; errors name the file."""
+    """Returns the schema of a file; errors name the file, and a draft is called one."""
     text = read_text(path, what="--schema")
+    if is_draft(text):
+        note(
+            f"{path} is still a draft that was read off the records: what it tells of them is not"
+            " paid for, and is published with the run. Check it against a code book, and take the"
+            " comment at its head away."
+        )
     try:
         return Schema.from_toml(text)
     except InvalidArgumentError as error:

@@ -16,7 +16,7 @@ from tacit.data.columns import Level
 from tacit.data.csv import MISSING_MARKS
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["WARNING", "Draft", "draft_schema", "rounded_range"]
+__all__ = ["WARNING", "Draft", "draft_schema", "is_draft", "rounded_range"]
 
 WARNING = (
     "A DRAFT. It was made by looking at the records, so it is not part of any privacy guarantee."
@@ -53,6 +53,11 @@ class _Look:
 
     table: Table | None
     notes: tuple[str, ...] = ()
+
+
+def is_draft(text: str) -> bool:
+    """Whether a schema's text still has the comment that a draft begins with."""
+    return text.lstrip().startswith("# A DRAFT.")
 
 
 def draft_schema(frame: pd.DataFrame, *, target: str | None = None) -> Draft:
