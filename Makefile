@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench lint format clean
+.PHONY: demo test bench experiments experiments-quick lint format clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.runtime
@@ -18,6 +18,16 @@ bench: export MALLOC_MMAP_THRESHOLD_ = 4294967296
 bench: export MALLOC_TRIM_THRESHOLD_ = 4294967296
 bench: .venv/.dev .venv-bench/.peers
 	$(BIN)/python -m benchmarks --peers .venv-bench/bin/python $(ARGS)
+
+# Everything on the results page: a day on two cores. Goes on where it was stopped. The image sets are looked for in
+# $TACIT_DATA, else in data/.
+experiments: .venv/.dev
+	$(BIN)/python -m experiments
+	$(BIN)/python -m experiments.render
+
+# One tiny cell of each, on data that comes with the package or scikit-learn; nothing is kept.
+experiments-quick: .venv/.dev
+	$(BIN)/python -m experiments --quick
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -4,24 +4,24 @@ Settings are those of the example; the number of components was not tuned.
 """
 
 from examples.programs import adult_twin
-from examples.programs.command import Outcome
 
-from experiments.cells import Experiment, Settings, main
+from experiments.cells import Experiment, Measured, Settings, main
 
 __all__ = ["EPSILONS", "EXPERIMENT"]
 
 EPSILONS = (1.0, 4.0, 0.5)
 
 
-def measure(settings: Settings, seed: int) -> Outcome:
+def measure(settings: Settings, seed: int) -> Measured:
     """Fits the twin and averages over the tables drawn from it."""
-    return adult_twin.run(
+    outcome = adult_twin.run(
         num_steps=settings["num_steps"],
         num_records=settings["num_records"],
         epsilon=settings["epsilon"],
         seed=seed,
         num_tables=settings["num_tables"],
     )
+    return Measured(*outcome)
 
 
 EXPERIMENT = Experiment(

@@ -7,13 +7,12 @@ and a rate of one tenth were taken, and nothing was tuned.
 
 import jax
 import numpyro
-from examples.programs.command import Outcome
 from examples.programs.hierarchical_logistic_regression import auc, guide, model, people
 from numpyro.infer import Trace_ELBO
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from experiments.cells import Experiment, Settings, main
+from experiments.cells import Experiment, Measured, Settings, main
 from tacit.numpyro import DPSVI
 
 __all__ = ["EPSILONS", "EXPERIMENT", "NUM_RECORDS", "NUM_STEPS", "baseline"]
@@ -23,7 +22,7 @@ NUM_RECORDS = (100, 200, 500, 1000)
 NUM_STEPS = (1_000, 10_000, 100_000)
 
 
-def measure(settings: Settings, seed: int) -> Outcome:
+def measure(settings: Settings, seed: int) -> Measured:
     """Fits one table; the table is the same for all seeds."""
     num_records = settings["num_records"]
     train, test = people(num_records)
@@ -41,7 +40,7 @@ def measure(settings: Settings, seed: int) -> Outcome:
     )
     key, prediction_key = jax.random.split(jax.random.key(seed))
     result = svi.run(key, settings["num_steps"], *train, num_records, progress_bar=False)
-    return Outcome({"AUC": auc(prediction_key, result.params, test)}, svi.statement(result.state))
+    return Measured({"AUC": auc(prediction_key, result.params, test)}, svi.statement(result.state))
 
 
 def baseline(num_records: int) -> float:

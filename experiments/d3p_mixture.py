@@ -7,7 +7,6 @@ its epsilons run from 0.1 to 10, five of them. Its batches hold 6 of 2000 record
 import jax
 import jax.numpy as jnp
 import numpyro
-from examples.programs.command import Outcome
 from examples.programs.gaussian_mixture import (
     CENTRES,
     clusters,
@@ -18,7 +17,7 @@ from examples.programs.gaussian_mixture import (
 )
 from numpyro.infer import Trace_ELBO
 
-from experiments.cells import Experiment, Settings, main
+from experiments.cells import Experiment, Measured, Settings, main
 from tacit.numpyro import DPSVI
 
 __all__ = ["EPSILONS", "EXPERIMENT", "best_possible"]
@@ -26,7 +25,7 @@ __all__ = ["EPSILONS", "EXPERIMENT", "best_possible"]
 EPSILONS = (0.1, 0.32, 1.0, 3.2, 10.0, "infinity")
 
 
-def measure(settings: Settings, seed: int) -> Outcome:
+def measure(settings: Settings, seed: int) -> Measured:
     """Fits the mixture to the same points for all seeds."""
     train, test = clusters()
     guide = make_guide()
@@ -44,7 +43,7 @@ def measure(settings: Settings, seed: int) -> Outcome:
     key, prediction_key = jax.random.split(jax.random.key(seed))
     result = svi.run(key, settings["num_steps"], train, progress_bar=False)
     found = log_likelihood(prediction_key, guide, result.params, test)
-    return Outcome({"log likelihood": found}, svi.statement(result.state))
+    return Measured({"log likelihood": found}, svi.statement(result.state))
 
 
 def best_possible() -> float:

@@ -7,18 +7,15 @@ example has, were tried once, on MNIST with noise, and ended at a loss of 183.34
 in the folder that TACIT_DATA names.
 """
 
-import os
-from pathlib import Path
-
 import jax
 import numpy as np
 import numpyro
-from examples.programs.command import Outcome
 from examples.programs.vae import guide, loss_per_image, model
 from numpy.typing import NDArray
 from numpyro.infer import Trace_ELBO
 
-from experiments.cells import Experiment, Settings, main
+from experiments.cells import Experiment, Measured, Settings, main
+from experiments.images import image_set
 from tacit.numpyro import DPSVI
 
 __all__ = ["DATA_SETS", "EXPERIMENT", "NOISE_MULTIPLIERS"]
@@ -29,13 +26,12 @@ NOISE_MULTIPLIERS = (1.5, 0.0)
 
 def images(name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Returns training and test images of 784 black and white pixels."""
-    archive = np.load(Path(os.environ["TACIT_DATA"]) / f"{name}.npz")
     rng = np.random.default_rng(0)
-    train, test = (archive[part].reshape(-1, 784) / 255 for part in ("train_images", "test_images"))
+    train, test = (np.asarray(part.x) for part in image_set(name, flat=True))
     return tuple((rng.random(x.shape) < x).astype(np.float32) for x in (train, test))
 
 
-def measure(settings: Settings, seed: int) -> Outcome:
+def measure(settings: Settings, seed: int) -> Measured:
     """Fits the auto-encoder; without noise there is no clip either."""
     train, test = images(settings["data"])
     is_private = settings["noise_multiplier"] > 0
@@ -52,7 +48,7 @@ def measure(settings: Settings, seed: int) -> Outcome:
     )
     key, test_key = jax.random.split(jax.random.key(seed))
     result = svi.run(key, settings["num_steps"], train, progress_bar=False)
-    return Outcome(
+    return Measured(
         {"loss": loss_per_image(test_key, result.params, test)}, svi.statement(result.state)
     )
 
@@ -72,7 +68,7 @@ EXPERIMENT = Experiment(
     cells=tuple(_cell(data, noise) for noise in NOISE_MULTIPLIERS for data in DATA_SETS),
     num_seeds=3,
     measure=measure,
-    quick={"num_steps": 2},
+    quick={"data": "digits", "num_steps": 2},
 )
 
 if __name__ == "__main__":

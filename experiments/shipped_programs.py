@@ -10,9 +10,8 @@ from examples.programs import (
     logistic_regression,
     negative_binomial_regression,
 )
-from examples.programs.command import Outcome
 
-from experiments.cells import Experiment, Settings, main
+from experiments.cells import Experiment, Measured, Settings, main
 
 __all__ = ["EPSILONS", "EXPERIMENT", "SCORES"]
 
@@ -32,14 +31,15 @@ SCORES = {
 """What each program is judged by."""
 
 
-def measure(settings: Settings, seed: int) -> Outcome:
+def measure(settings: Settings, seed: int) -> Measured:
     """Fits one program."""
-    return _RUNS[settings["program"]](
+    outcome = _RUNS[settings["program"]](
         num_steps=settings["num_steps"],
         num_records=settings["num_records"],
         epsilon=math.inf if settings["epsilon"] == "infinity" else settings["epsilon"],
         seed=seed,
     )
+    return Measured(*outcome)
 
 
 EXPERIMENT = Experiment(

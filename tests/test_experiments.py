@@ -4,24 +4,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from examples.programs.command import Outcome
-from experiments import (
-    adult_twin,
-    cells,
-    d3p_hierarchical,
-    d3p_mixture,
-    d3p_vae,
-    render,
-    shipped_programs,
-)
+from experiments import cells, d3p_hierarchical, figures, render
+from experiments.pages import d3p
+from experiments.registry import EXPERIMENTS
 
-EXPERIMENTS = [
-    adult_twin.EXPERIMENT,
-    d3p_hierarchical.EXPERIMENT,
-    d3p_mixture.EXPERIMENT,
-    d3p_vae.EXPERIMENT,
-    shipped_programs.EXPERIMENT,
-]
 STATEMENT = SimpleNamespace(
     epsilon_text="1.000", delta=1e-5, adjacency="zero-out", accountant="PLD", releases=2
 )
@@ -30,6 +16,11 @@ STATEMENT = SimpleNamespace(
 def test_the_results_page_is_made_from_the_files_of_results():
     page = render.PAGE.read_text(encoding="utf-8")
     assert render.rendered(page) == page
+
+
+@pytest.mark.parametrize("figure", render.FIGURES, ids=lambda figure: figure.name)
+def test_a_picture_shows_the_results_as_they_are(figure):
+    assert figures.is_current(figure)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
@@ -52,7 +43,7 @@ def experiment(tmp_path, monkeypatch):
 
     def measure(settings, seed):
         runs.append((settings["size"], seed))
-        return Outcome({"AUC": settings["size"] + seed / 10}, STATEMENT)
+        return cells.Measured({"AUC": settings["size"] + seed / 10}, STATEMENT)
 
     made = cells.Experiment(
         name="trial",
@@ -88,7 +79,7 @@ def test_a_quick_trial_keeps_nothing(experiment, monkeypatch):
 def test_a_half_filled_table_says_so(monkeypatch):
     settings = d3p_hierarchical.EXPERIMENT.cells[0]
     row = {"settings": settings, "seed": 0, "scores": {"AUC": 0.875}, "seconds": 9.0}
-    monkeypatch.setattr(render, "read_rows", lambda name: [row] * (name == "d3p_hierarchical"))
+    monkeypatch.setattr(d3p, "read_rows", lambda name: [row] * (name == "d3p_hierarchical"))
     section = render.SECTIONS["d3p"]()
     assert "1 of 240 runs are made" in section
     assert "| 0.875 (1) | not run | not run | not run |" in section

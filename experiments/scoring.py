@@ -1,0 +1,65 @@
+"""Scores of a posterior on public images: right, calibrated, and aware of what it does not know."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import tacit
+from tacit import metrics
+from tacit.metrics import ClassificationUncertainty
+from tacit.typing import Array, Record
+
+__all__ = ["class_scores", "foreign_scores", "predictions", "reliability_series"]
+
+_NLL_FLOOR = 1e-7
+
+
+def predictions(
+    posterior: tacit.Posterior, x: Array, *, num_draws: int | None = None
+) -> ClassificationUncertainty[NDArray[np.float64]]:
+    """Returns the predictive of images; rows add up to one in double precision."""
+    found: Any = tacit.predict(posterior, x, num_draws=num_draws)
+    probabilities = np.asarray(found.probabilities, np.float64)
+    probabilities = probabilities / probabilities.sum(axis=1, keepdims=True)
+    return found._replace(probabilities=probabilities)
+
+
+def class_scores(found: ClassificationUncertainty[Any], test: Record) -> dict[str, float]:
+    """Returns accuracy, likelihood and calibration; Zhang's definitions beside ours."""
+    probabilities, labels = found.probabilities, np.asarray(test.y)
+    return {
+        "accuracy": metrics.accuracy(probabilities, labels),
+        "AUROC": metrics.auroc(probabilities, labels),
+        "NLL": metrics.nll(probabilities, labels, floor=_NLL_FLOOR),
+        "Brier": metrics.brier(probabilities, labels),
+        "ECE": metrics.ece(probabilities, labels),
+        "MCE": metrics.mce(probabilities, labels),
+        "ECE of Zhang": metrics.zhang_ece(probabilities, labels),
+        "MCE of Zhang": metrics.zhang_mce(probabilities, labels),
+        "mean confidence": float(probabilities.max(axis=1).mean()),
+    }
+
+
+def foreign_scores(
+    inside: ClassificationUncertainty[Any], outside: ClassificationUncertainty[Any]
+) -> dict[str, float]:
+    """Returns how well each score tells foreign images from one's own."""
+    own, foreign = metrics.ood_scores(inside), metrics.ood_scores(outside)
+    found = {}
+    for name in own._fields:
+        scores = getattr(own, name), getattr(foreign, name)
+        found[f"OOD AUROC, {name.replace('_', ' ')}"] = metrics.ood_auroc(*scores)
+        found[f"OOD FPR95, {name.replace('_', ' ')}"] = metrics.fpr95(*scores)
+    return found
+
+
+def reliability_series(found: ClassificationUncertainty[Any], labels: ArrayLike) -> dict[str, Any]:
+    """Returns the filled bins of a reliability diagram."""
+    bins = metrics.reliability(found.probabilities, labels)
+    filled = bins.counts > 0
+    return {
+        "confidence": bins.confidence[filled].round(4).tolist(),
+        "accuracy": bins.accuracy[filled].round(4).tolist(),
+        "count": bins.counts[filled].tolist(),
+    }
