@@ -34,6 +34,7 @@ from tacit.models.likelihoods import (
 from tacit.models.mlp import MLP
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
 from tacit.models.programs import constrained, explain_program, from_program
+from tacit.models.scattering import Scattering
 
 __all__ = [
     "CNN",
@@ -62,6 +63,7 @@ __all__ = [
     "PoissonCounts",
     "Prediction",
     "Prior",
+    "Scattering",
     "bayesian",
     "constrained",
     "explain_program",
