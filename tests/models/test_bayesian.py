@@ -22,6 +22,7 @@ from tacit.models import (
     Categorical,
     Conv,
     EmbeddingBag,
+    FixedFrontEnd,
     FixedGaussian,
     FlatPrior,
     GaussianPrior,
@@ -32,6 +33,7 @@ from tacit.models import (
     Moments,
     PerLeafPrior,
     PoissonCounts,
+    Scattering,
     bayesian,
     model_from_spec,
 )
@@ -55,6 +57,15 @@ NETWORKS = [
         jnp.ones((6, 6, 1)),
     ),
     (EmbeddingBag(num_tokens=9, num_features=4, num_outputs=1), jnp.array([1, 8, -1])),
+    (
+        FixedFrontEnd(
+            front_end=Scattering(
+                image_shape=(4, 4), num_scales=1, num_orientations=2, num_groups=None
+            ),
+            head=MLP(num_inputs=12, num_outputs=1),
+        ),
+        jnp.ones((4, 4)),
+    ),
 ]
 PRIORS = [
     GaussianPrior(std=np.float64(0.1)),
@@ -81,7 +92,10 @@ def names(parts):
 
 def build(parts):
     (network, _), prior, likelihood = parts
-    network = dataclasses.replace(network, num_outputs=likelihood.num_outputs)
+    resized = {"num_outputs": likelihood.num_outputs}
+    if isinstance(network, FixedFrontEnd):
+        resized = {"head": dataclasses.replace(network.head, **resized)}
+    network = dataclasses.replace(network, **resized)
     return bayesian(network, prior=prior, likelihood=likelihood)
 
 

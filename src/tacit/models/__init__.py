@@ -19,10 +19,13 @@ from tacit.models.base import (
     Prior,
 )
 from tacit.models.bayesian import bayesian, model_from_spec
+from tacit.models.boxes import Box
 from tacit.models.cnn import CNN, AveragePool, Conv, MaxPool
 from tacit.models.crown import EuclideanBall, linear_bounds
 from tacit.models.embedding import EmbeddingBag
-from tacit.models.intervals import Box, interval_bounds, interval_bounds_over_weights
+from tacit.models.features import extract_features, with_front_end
+from tacit.models.front_end import FixedFrontEnd
+from tacit.models.intervals import interval_bounds, interval_bounds_over_weights
 from tacit.models.likelihoods import (
     Bernoulli,
     Categorical,
@@ -47,6 +50,7 @@ __all__ = [
     "Conv",
     "EmbeddingBag",
     "EuclideanBall",
+    "FixedFrontEnd",
     "FixedGaussian",
     "FlatPrior",
     "GaussianPrior",
@@ -67,6 +71,7 @@ __all__ = [
     "bayesian",
     "constrained",
     "explain_program",
+    "extract_features",
     "from_equinox",
     "from_flax",
     "from_function",
@@ -78,6 +83,7 @@ __all__ = [
     "interval_bounds_over_weights",
     "linear_bounds",
     "model_from_spec",
+    "with_front_end",
     "zhang_mnist_cnn",
     "zhang_mnist_mlp",
     "zhang_regression_mlp",

@@ -21,9 +21,10 @@ from jax import lax
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.models.base import Network
-from tacit.models.intervals import Box, bound_step
+from tacit.models.boxes import Box
+from tacit.models.intervals import bound_step
 from tacit.models.relaxations import relax, windows_of
-from tacit.models.steps import Activate, Affine, Maximum, Step, steps_of
+from tacit.models.steps import Activate, Affine, Encode, Maximum, Step, steps_of
 from tacit.typing import Array, Key, Params
 
 __all__ = ["EuclideanBall", "linear_bounds"]
@@ -68,7 +69,8 @@ def linear_bounds(
       (underflow aside). The bounds lie within those of `interval_bounds`.
 
     Args:
-      network: an `MLP` or a `CNN`.
+      network: an `MLP` or a `CNN`; behind a `FixedFrontEnd`, bounds are linear in the features,
+        which have interval bounds, and of a ball its box alone counts.
       params: the network's parameters.
       box: of ONE input.
       key: draws the dropped units, the same as in ``apply`` with this key.
@@ -103,8 +105,12 @@ def linear_bounds(
             f"outputs; got shape {specification.shape}."
         )
     passed: list[_Passed] = []
+    steps = steps_of(network)
+    if isinstance(steps[0], Encode):
+        # Rows start behind the front end, whose features have intervals only: of the ball, its box.
+        box, ball, steps = bound_step(steps[0], params, box, key), None, steps[1:]
     is_curved = ball is not None  # until then, intervals are exact
-    for step in steps_of(network):
+    for step in steps:
         if isinstance(step, Activate | Maximum):
             if is_curved and box.lower.size <= max_rows:
                 box = _refined(passed, box, ball)

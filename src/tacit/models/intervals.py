@@ -11,53 +11,25 @@ number at n = 784 in float32. It presumes products in the precision of the param
 accelerator rounds them further, set JAX's ``default_matmul_precision`` to ``"highest"``.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tacit.errors import InvalidArgumentError
 from tacit.models.activations import Activation
 from tacit.models.base import Network
+from tacit.models.boxes import Box, around, unit_roundoff
 from tacit.models.layers import Layer
-from tacit.models.steps import Activate, Affine, Convolve, Dense, Step, steps_of
+from tacit.models.scattering_bounds import bound_features
+from tacit.models.steps import Activate, Affine, Convolve, Dense, Encode, Step, steps_of
 from tacit.typing import Array, Key, Params
 
-__all__ = ["Box", "bound_step", "interval_bounds", "interval_bounds_over_weights"]
+__all__ = ["bound_step", "interval_bounds", "interval_bounds_over_weights"]
 
 # Monotone activations: those that floating point computes exactly, and the rest.
 _EXACT = (Activation.RELU, Activation.IDENTITY)
 _ROUNDED = (Activation.TANH, Activation.SOFTPLUS, Activation.ELU, Activation.SIGMOID)
 # Where GELU, in the form with tanh that `Activation` has, is smallest; it falls, then rises.
 _GELU_MINIMUM = -0.75246142
-
-
-class Box(NamedTuple):
-    """All arrays between two, entry by entry.
-
-    Example:
-      >>> Box(jnp.array([0.0, 1.0]), jnp.array([2.0, 1.0])).centre
-      Array([1., 1.], dtype=float32)
-    """
-
-    lower: Array
-    upper: Array
-
-    @property
-    def centre(self) -> Array:
-        """The middle, up to rounding."""
-        return 0.5 * self.lower + 0.5 * self.upper
-
-    @property
-    def radius(self) -> Array:
-        """How far the farther end is from `centre`, up to rounding."""
-        centre = self.centre
-        return jnp.maximum(self.upper - centre, centre - self.lower)
-
-    def intersect(self, other: "Box") -> "Box":
-        """Returns what lies in both boxes."""
-        return Box(jnp.maximum(self.lower, other.lower), jnp.minimum(self.upper, other.upper))
 
 
 def interval_bounds(network: Network, params: Params, box: Box, key: Key) -> Box:
@@ -67,7 +39,8 @@ def interval_bounds(network: Network, params: Params, box: Box, key: Key) -> Box
       No input in the box has an output outside the bounds, rounding included (underflow aside).
 
     Args:
-      network: an `MLP` or a `CNN` with any of their layers; others are refused.
+      network: an `MLP` or a `CNN` with any of their layers, behind a `FixedFrontEnd` or not;
+        others are refused.
       params: the network's parameters.
       box: of ONE input; both ends have the input's shape.
       key: draws the dropped units, the same as in ``apply`` with this key.
@@ -95,6 +68,8 @@ def bound_step(step: Step, params: Params, box: Box, key: Key) -> Box:
     if isinstance(step, Affine):
         return _bound_affine(step, params, box, key)
     match step:
+        case Encode():
+            return bound_features(step.front_end, box)
         case Activate(activation=Activation.GELU):
             return _bound_gelu(step.activation, box)
         case Activate(activation=activation) if activation in _ROUNDED:
@@ -153,29 +128,25 @@ def _bound_affine(
     step: Affine, params: Params, box: Box, key: Key, spread: Params | None = None
 ) -> Box:
     """Bounds an affine step by its centre and radius, for parameters that vary by ``spread``."""
-    slack = 4 * (step.num_terms(params) + 4) * _unit_roundoff(box.lower)
+    slack = 4 * (step.num_terms(params) + 4) * unit_roundoff(box.lower)
     centre, radius = box.centre, box.radius
     magnitude = jnp.abs(centre)
     out = step(params, centre, key)
     wider = radius + slack * (magnitude + radius)
     if not isinstance(step, Dense | Convolve):
-        return _around(out, step({}, wider, key))
+        return around(out, step({}, wider, key))
     kernel, bias = (jnp.abs(params[step.name][part]) for part in ("kernel", "bias"))
     if spread is None:
-        return _around(out, step({step.name: _layer(kernel, slack * bias)}, wider, key))
+        return around(out, step({step.name: _layer(kernel, slack * bias)}, wider, key))
     own = spread[step.name]
     largest = _layer(kernel + own["kernel"], slack * (bias + own["bias"]) + own["bias"])
     moved = _layer(own["kernel"], jnp.zeros_like(bias))
     by_weights = step({step.name: moved}, magnitude * (1 + slack), key)
-    return _around(out, step({step.name: largest}, wider, key) + by_weights)
+    return around(out, step({step.name: largest}, wider, key) + by_weights)
 
 
 def _layer(kernel: Array, bias: Array) -> Layer:
     return {"kernel": kernel, "bias": bias}
-
-
-def _around(centre: Array, radius: Array) -> Box:
-    return Box(centre - radius, centre + radius)
 
 
 def _bound_gelu(activation: Activation, box: Box) -> Box:
@@ -188,9 +159,5 @@ def _bound_gelu(activation: Activation, box: Box) -> Box:
 
 def _widened(box: Box, magnitude: Array) -> Box:
     """Allows for the few units in the last place by which library functions may be wrong."""
-    slack = 16 * _unit_roundoff(magnitude) * magnitude
+    slack = 16 * unit_roundoff(magnitude) * magnitude
     return Box(box.lower - slack, box.upper + slack)
-
-
-def _unit_roundoff(x: Array) -> float:
-    return 0.5 * float(np.finfo(x.dtype).eps)

@@ -8,7 +8,8 @@ import numpy as np
 from jax import lax
 
 from tacit.models.activations import Activation
-from tacit.models.intervals import Box, bound_step
+from tacit.models.boxes import Box
+from tacit.models.intervals import bound_step
 from tacit.models.layers import windows
 from tacit.models.steps import Activate, Maximum
 from tacit.rng import seeded_key

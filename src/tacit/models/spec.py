@@ -10,6 +10,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.models.activations import Activation
 from tacit.models.cnn import CNN, AveragePool, Conv, MaxPool
 from tacit.models.embedding import EmbeddingBag
+from tacit.models.front_end import FixedFrontEnd
 from tacit.models.likelihoods import (
     Bernoulli,
     Categorical,
@@ -20,10 +21,11 @@ from tacit.models.likelihoods import (
 )
 from tacit.models.mlp import MLP
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
+from tacit.models.scattering import Scattering
 
 __all__ = ["LIKELIHOODS", "NETWORKS", "PRIORS", "decode", "encode"]
 
-NETWORKS: tuple[type, ...] = (MLP, CNN, EmbeddingBag)
+NETWORKS: tuple[type, ...] = (MLP, CNN, EmbeddingBag, FixedFrontEnd)
 PRIORS: tuple[type, ...] = (GaussianPrior, LaplacePrior, FlatPrior, PerLeafPrior)
 LIKELIHOODS: tuple[type, ...] = (
     Categorical,
@@ -33,7 +35,7 @@ LIKELIHOODS: tuple[type, ...] = (
     HeteroscedasticGaussian,
     PoissonCounts,
 )
-_PARTS: tuple[type, ...] = (Conv, MaxPool, AveragePool, *PRIORS)
+_PARTS: tuple[type, ...] = (Conv, MaxPool, AveragePool, *PRIORS, Scattering, MLP, CNN)
 
 
 def encode(config: Any) -> Any:
@@ -50,6 +52,8 @@ def encode(config: Any) -> Any:
         return [encode(item) for item in config]
     if isinstance(config, str):
         return str(config)
+    if config is None:
+        return None
     # Numbers may be NumPy's, which json refuses.
     return int(config) if isinstance(config, Integral) else float(config)
 
@@ -92,6 +96,6 @@ def _value(value: Any, hint: Any) -> Any:
         return tuple(_value(item, None) for item in value)
     if isinstance(value, Mapping):
         return decode(value, _PARTS)
-    if isinstance(value, str | Real):
+    if isinstance(value, str | Real) or (value is None and type(None) in typing.get_args(hint)):
         return value
     raise InvalidArgumentError(f"a description holds plain values only; got {value!r}.")

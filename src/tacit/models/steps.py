@@ -14,6 +14,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.models import layers
 from tacit.models.activations import Activation
 from tacit.models.layers import Pair
+from tacit.models.scattering import Scattering
 from tacit.typing import Array, Input, Key, Params
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Convolve",
     "Dense",
     "Drop",
+    "Encode",
     "Image",
     "Maximum",
     "Shaping",
@@ -32,6 +34,18 @@ __all__ = [
     "run",
     "steps_of",
 ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Encode:
+    """Features of the input, which no parameter has a part in."""
+
+    front_end: Scattering
+
+    def __call__(self, params: Params, x: Input, key: Key) -> Array:
+        """Returns the features of an image."""
+        del params, key
+        return self.front_end(x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +183,7 @@ class Activate:
 
 Shaping: TypeAlias = Vector | Image
 Affine: TypeAlias = Dense | Convolve | Average | Drop
-Step: TypeAlias = Shaping | Affine | Maximum | Activate
+Step: TypeAlias = Encode | Shaping | Affine | Maximum | Activate
 
 
 @runtime_checkable
@@ -191,7 +205,8 @@ def steps_of(network: object) -> tuple[Step, ...]:
     """
     if not isinstance(network, Stepwise):
         raise InvalidArgumentError(
-            f"network must be an MLP or a CNN, whose layers have bounds; got {network!r}. "
+            f"network must be an MLP or a CNN, whose layers have bounds, or one of them behind a "
+            f"FixedFrontEnd; got {network!r}. "
             "Tokens have no ball around them, and a plain function does not show its layers."
         )
     return network.steps
