@@ -1,0 +1,163 @@
+"""The thesis' chains: from settings to a posterior, private or not, robust or not.
+
+A chain of Hamiltonian Monte Carlo has phases, all counted in one epsilon, each from where the last
+one ended; the first starts from weights that know nothing of the data. Early phases go downhill.
+With clipped gradients a trajectory gains less kinetic energy than it loses potential energy, so it
+is accepted in spite of the noise; at a low temperature all losses count more, and momentum less.
+The last phase takes moves that are small enough to be accepted where nothing is left to gain. Its
+states are the posterior.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import jax
+
+import tacit
+from experiments.cells import Settings
+from experiments.thesis_inputs import SCATTERING
+from tacit.models import CNN, MLP, AveragePool, Bernoulli, Categorical, GaussianPrior
+from tacit.models.architectures import ghitu_mnist_mlp, ghitu_pneumonia_cnn
+from tacit.robust import FGSM, PGD, Linf
+from tacit.typing import Key, Params, Record, Scalar
+
+__all__ = ["NETWORKS", "ball", "model_of", "num_releases", "robust", "run_chain"]
+
+
+def _pooled(hidden: int, num_outputs: int) -> CNN:
+    """Returns a hidden layer on averages of 2 x 2 pixels."""
+    return CNN(
+        input_shape=(28, 28, 1),
+        stages=(AveragePool(window=2, stride=2),),
+        hidden=(hidden,),
+        num_outputs=num_outputs,
+    )
+
+
+NETWORKS: dict[str, MLP | CNN] = {
+    "784-512-10": ghitu_mnist_mlp(),
+    "pooled 196-32-10": _pooled(32, 10),
+    SCATTERING: MLP(num_inputs=3969, num_outputs=10),
+    "CNN of 48 channels": ghitu_pneumonia_cnn(),
+    "pooled 196-16-1": _pooled(16, 1),
+}
+"""The thesis' own two, and others that are small enough for the noise of a private chain."""
+
+
+def ball(radius: float) -> Linf:
+    """Returns where an adversary may move the pixels."""
+    return Linf(radius=radius, low=0.0, high=1.0)
+
+
+def model_of(settings: Settings) -> tacit.Model:
+    """Returns the network under its prior, before anything is made robust."""
+    network = NETWORKS[settings["network"]]
+    is_binary = network.num_outputs == 1
+    model = tacit.bayesian(
+        network,
+        prior=GaussianPrior(std=settings["prior_std"]),
+        likelihood=Bernoulli() if is_binary else Categorical(num_classes=network.num_outputs),
+    )
+
+    def init(key: Key) -> Params:
+        params = model.init(key)
+        first = params["network"][min(params["network"])]
+        first["kernel"] = settings["first_layer"] * first["kernel"]
+        return params
+
+    return model._replace(init=init)
+
+
+def robust(settings: Settings, model: tacit.Model, radius: float) -> tacit.Model:
+    """Returns the model whose likelihood sees the adversary that the settings name."""
+    weight = settings["clean_weight"]
+    match settings["adversary"]:
+        case "none":
+            return model
+        case "FGSM":
+            return tacit.adversarial(model, FGSM(ball=ball(radius)), weight=weight)
+        case "PGD":
+            attack = PGD(ball=ball(radius), num_steps=settings["attack_steps"])
+            return tacit.adversarial(model, attack, weight=weight)
+    return tacit.certified(model, NETWORKS[settings["network"]], ball(radius), weight=weight)
+
+
+def run_chain(settings: Settings, train: Record, seed: int) -> Sequence[tacit.Fit]:
+    """Runs the phases one after the other; the last one's statement counts them all."""
+    model = model_of(settings)
+    fits: list[tacit.Fit] = []
+    for number, phase in enumerate(settings["phases"]):
+        seen = _tempered(robust(settings, model, phase["radius"]), phase["temperature"])
+        plan = tacit.Plan(
+            method=_method(phase, len(train.y)), num_steps=phase["num_proposals"], thinning=1
+        )
+        if fits:
+            # The last state is a release that `spent` counts, so the chain may go on from there.
+            seen = _from(seen, jax.tree.map(lambda leaf: leaf[0, -1], fits[-1].posterior.kept))
+            plan = replace(
+                plan,
+                spent=fits[-1].plan.cost,
+                spent_is_secure=False,
+                spent_values=_size(fits[-1]),
+            )
+        budget = tacit.Budget.non_private()
+        if "epsilon" in phase:
+            budget = tacit.Budget(epsilon=phase["epsilon"], delta=settings["delta"])
+            plan = tacit.calibrate(plan, budget)
+        fits.append(tacit.fit(plan, seen, train, budget=budget, seed=1000 * number + seed))
+    return fits
+
+
+def num_releases(phases: Sequence[Settings]) -> int:
+    """Returns how many releases the phases make: their gradients, each used twice, and ratios."""
+    return sum(p["num_proposals"] * (p["num_leapfrog"] + 1) + 1 for p in phases)
+
+
+def _method(phase: Settings, num_records: int) -> tacit.HMC:
+    step_size = phase["path_length"] / phase["num_leapfrog"]
+    if "epsilon" not in phase:
+        return tacit.HMC.non_private(
+            num_records=num_records,
+            step_size=step_size,
+            num_leapfrog=phase["num_leapfrog"],
+            jitter=_JITTER,
+            chunk_size=_CHUNK,
+        )
+    sampling = tacit.PoissonBatch(num_records=num_records, batch_size=phase["batch_size"])
+    return tacit.HMC(
+        gradient=tacit.GaussianSum(
+            sampling=sampling,
+            clip_norm=phase["clip_norm"],
+            noise_multiplier=1.0,
+            chunk_size=_CHUNK,
+        ),
+        ratio=tacit.GaussianSum(
+            sampling=tacit.FullBatch(num_records=num_records),
+            clip_norm=phase["ratio_clip_norm"],
+            noise_multiplier=phase["ratio_noise"],  # times that of a gradient
+            chunk_size=_CHUNK,
+        ),
+        step_size=step_size,
+        num_leapfrog=phase["num_leapfrog"],
+        jitter=_JITTER,
+        reuse_gradient=True,
+    )
+
+
+_JITTER = 0.1
+_CHUNK = 2048
+
+
+def _tempered(model: tacit.Model, temperature: float) -> tacit.Model:
+    def log_likelihood(params: Params, record: Record, key: Key) -> Scalar:
+        return model.log_likelihood(params, record, key) / temperature
+
+    return model._replace(log_likelihood=log_likelihood)
+
+
+def _from(model: tacit.Model, params: Params) -> tacit.Model:
+    return model._replace(init=lambda key: params)
+
+
+def _size(fit: tacit.Fit) -> int:
+    return sum(leaf[0, -1].size for leaf in jax.tree.leaves(fit.posterior.kept))
