@@ -1,0 +1,138 @@
+"""The pictures of Zhang et al.'s section."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from experiments import zhang_digits, zhang_family, zhang_tables
+from experiments.cells import Row, read_rows
+from experiments.figures import Figure
+from experiments.markdown import at
+
+__all__ = ["FIGURES"]
+
+_METHODS = ("SGLD", "BBP", "MC dropout", "SGD")
+
+
+def _paint_family(canvas: Canvas) -> None:
+    rows = read_rows("zhang_family")
+    everyone, batches, rates = canvas.subplots(1, 3)
+    for method, colour in (("SGD", "0.6"), ("SGLD", "C3")):
+        found = at(rows, {"method": method})
+        everyone.scatter(*_points(found), color=colour, s=14, label=f"DP-{method}")
+        for panel, name in ((batches, "batch_size"), (rates, "learning_rate")):
+            cells = zhang_family.swept(method, name)
+            swept = [row for cell in cells for row in at(rows, cell)]
+            panel.plot(*_points(swept), "o-", color=colour, markersize=3)
+            for row in swept:
+                panel.annotate(
+                    f"{row['settings'][name]:g}", _point(row), fontsize=6, xytext=(2, 2),
+                    textcoords="offset points",
+                )  # fmt: skip
+    for panel, title in ((everyone, "all"), (batches, "batch size"), (rates, "learning rate")):
+        panel.set(title=title, xlabel="epsilon", xscale="log")
+    everyone.set_ylabel("accuracy")
+    everyone.legend(fontsize=6)
+
+
+def _point(row: Row) -> tuple[float, float]:
+    return row["scores"]["epsilon"], row["scores"]["accuracy"]
+
+
+def _points(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
+    points = [_point(row) for row in rows]
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _paint_reliability(canvas: Canvas) -> None:
+    rows = read_rows("zhang_tables")
+    panels = canvas.subplots(2, 4, sharex=True, sharey=True)
+    for network, line in zip(("mlp", "cnn"), panels, strict=True):
+        for method, panel in zip(_METHODS, line, strict=True):
+            panel.plot([0, 1], [0, 1], color="0.8", linewidth=1)
+            for prior, style in (("gaussian", "-"), ("none", ":")):
+                for is_private, colour in ((True, "C3"), (False, "C0")):
+                    cell = zhang_tables.cell(network, method, prior, is_private=is_private)
+                    found = at(rows, cell)
+                    if found:
+                        label = ("DP" if is_private else "no DP", f"prior {prior}")
+                        _paint_bins(panel, found[0], style, colour, ", ".join(label))
+            panel.set_title(f"{method}, {network.upper()}", fontsize=8)
+    panels[0, 0].legend(fontsize=5)
+    canvas.supxlabel("confidence", fontsize=8)
+    canvas.supylabel("accuracy", fontsize=8)
+
+
+def _paint_bins(panel: Axes, row: Row, style: str, colour: str, label: str) -> None:
+    bins = row["series"]["reliability"]
+    panel.plot(bins["confidence"], bins["accuracy"], style, color=colour, label=label, linewidth=1)
+
+
+def _paint_digits(canvas: Canvas) -> None:
+    rows = read_rows("zhang_tables")
+    methods = ("SGLD", "BBP", "MC dropout")
+    grid = canvas.add_gridspec(4, 4)
+    for i, digit in enumerate(zhang_digits.DIGITS):
+        picture = canvas.add_subplot(grid[2 * i : 2 * i + 2, 0])
+        picture.set_axis_off()
+        for row in read_rows("zhang_headline")[:1]:
+            image = zhang_digits.unpacked_image(row["series"]["images"][digit])
+            picture.imshow(image, cmap="gray_r")
+    panels = np.array([[canvas.add_subplot(grid[i, j]) for j in (1, 2, 3)] for i in range(4)])
+    lines = [(digit, is_private) for digit in zhang_digits.DIGITS for is_private in (False, True)]
+    for line, (digit, is_private) in zip(panels, lines, strict=True):
+        for method, panel in zip(methods, line, strict=True):
+            cell = zhang_tables.cell("mlp", method, "gaussian", is_private=is_private)
+            for row in at(rows, cell)[:1]:
+                _paint_histogram(panel, row["series"][digit])
+            name = f"DP-{method}" if is_private else method
+            panel.set_title(f"{digit}: {name}", fontsize=7)
+            panel.set_xlim(0, 1)
+            panel.tick_params(labelsize=5)
+    handles, labels = panels[-1, 0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside right upper", fontsize=6, title="class")
+    canvas.supxlabel("probability that a draw gives to the class", fontsize=8)
+    canvas.supylabel("share of draws", fontsize=8)
+
+
+def _paint_histogram(panel: Axes, counts: Sequence[Sequence[int]]) -> None:
+    shares = np.asarray(counts) / np.sum(counts[0])
+    centres = (np.arange(zhang_digits.NUM_BINS) + 0.5) / zhang_digits.NUM_BINS
+    for digit, share in enumerate(shares):
+        offset = (digit - 4.5) * 0.008
+        panel.bar(centres + offset, share, width=0.008, color=f"C{digit}", label=f"{digit}")
+
+
+FIGURES: Sequence[Figure] = (
+    Figure(
+        name="zhang_family",
+        caption=(
+            "Accuracy and epsilon of DP-SGD and DP-SGLD: all runs (figure 1), and those in which"
+            " only the batch size or only the learning rate changes (figure 2)."
+        ),
+        sources=("zhang_family",),
+        paint=_paint_family,
+    ),
+    Figure(
+        name="zhang_reliability",
+        caption=(
+            "Reliability on MNIST with (red) and without (blue) DP, with the Gaussian prior (solid)"
+            " and without (dotted); figures 3, 8 and 9. On the diagonal confidence is accuracy."
+        ),
+        sources=("zhang_tables",),
+        paint=_paint_reliability,
+        size=(8.0, 4.2),
+    ),
+    Figure(
+        name="zhang_digits",
+        caption=(
+            "How often draws of the MLP's posterior give each class a probability in each tenth,"
+            " for an easy 2 and a hard 3; figures 5, 6 and 7."
+        ),
+        sources=("zhang_tables", "zhang_headline"),
+        paint=_paint_digits,
+        size=(7.5, 6.0),
+    ),
+)
