@@ -38,6 +38,8 @@ from tacit.models.mlp import MLP
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
 from tacit.models.programs import constrained, explain_program, from_program
 from tacit.models.scattering import Scattering
+from tacit.models.shapes import draw_shapes
+from tacit.models.whitening import FrontEnd, Whitened
 
 __all__ = [
     "CNN",
@@ -53,6 +55,7 @@ __all__ = [
     "FixedFrontEnd",
     "FixedGaussian",
     "FlatPrior",
+    "FrontEnd",
     "GaussianPrior",
     "HeteroscedasticGaussian",
     "IntegrableLogPrior",
@@ -68,8 +71,10 @@ __all__ = [
     "Prediction",
     "Prior",
     "Scattering",
+    "Whitened",
     "bayesian",
     "constrained",
+    "draw_shapes",
     "explain_program",
     "extract_features",
     "from_equinox",

@@ -12,14 +12,14 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.models.base import Model, Prediction
 from tacit.models.front_end import FixedFrontEnd
-from tacit.models.scattering import Scattering
 from tacit.models.spec import NETWORKS, decode, encode
+from tacit.models.whitening import FrontEnd
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
 __all__ = ["extract_features", "with_front_end"]
 
 
-def extract_features(front_end: Scattering, x: Input, *, batch_size: int = 64) -> Array:
+def extract_features(front_end: FrontEnd, x: Input, *, batch_size: int = 64) -> Array:
     """Returns the features of many images, to train a head on: ``records._replace(x=...)``.
 
     Guarantee:
@@ -35,6 +35,7 @@ def extract_features(front_end: Scattering, x: Input, *, batch_size: int = 64) -
         which is 4 bytes for each of ``front_end.num_features`` numbers an image.
 
     Example:
+      >>> from tacit.models import Scattering
       >>> front_end = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=None)
       >>> extract_features(front_end, jnp.ones((5, 8, 8))).shape
       (5, 2, 2, 9)
@@ -58,7 +59,7 @@ def extract_features(front_end: Scattering, x: Input, *, batch_size: int = 64) -
 
 
 @functools.lru_cache(maxsize=16)
-def _compiled(front_end: Scattering, batch_size: int) -> Callable[[Array, Array, int], Array]:
+def _compiled(front_end: FrontEnd, batch_size: int) -> Callable[[Array, Array, int], Array]:
     def fill(features: Array, images: Array, start: int) -> Array:
         # Beyond the end, JAX reaches back for a whole batch, here and below alike.
         batch = lax.dynamic_slice_in_dim(images, start, batch_size)
@@ -68,7 +69,7 @@ def _compiled(front_end: Scattering, batch_size: int) -> Callable[[Array, Array,
     return jax.jit(fill, donate_argnums=0)  # in place: there is one table of features
 
 
-def with_front_end(model: Model, front_end: Scattering) -> Model:
+def with_front_end(model: Model, front_end: FrontEnd) -> Model:
     """Returns the model of whole images, for a model of their features.
 
     The parameters are the same, and so is what they say: put it in the place of the model of a
@@ -80,7 +81,7 @@ def with_front_end(model: Model, front_end: Scattering) -> Model:
       front_end: what the features were taken with.
 
     Example:
-      >>> from tacit.models import MLP, Categorical, FlatPrior, bayesian
+      >>> from tacit.models import MLP, Categorical, FlatPrior, Scattering, bayesian
       >>> front_end = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=None)
       >>> head = MLP(num_inputs=front_end.num_features, num_outputs=3)
       >>> model = bayesian(head, prior=FlatPrior(), likelihood=Categorical(num_classes=3))
@@ -103,7 +104,7 @@ def with_front_end(model: Model, front_end: Scattering) -> Model:
     )
 
 
-def _spec(spec: Mapping[str, Any] | None, front_end: Scattering) -> Mapping[str, Any] | None:
+def _spec(spec: Mapping[str, Any] | None, front_end: FrontEnd) -> Mapping[str, Any] | None:
     if spec is None:
         return None
     network = FixedFrontEnd(front_end=front_end, head=decode(spec["network"], NETWORKS))

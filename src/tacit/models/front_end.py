@@ -5,8 +5,8 @@ import dataclasses
 from tacit.errors import InvalidArgumentError
 from tacit.models.cnn import CNN
 from tacit.models.mlp import MLP
-from tacit.models.scattering import Scattering
 from tacit.models.steps import Encode, Step, run
+from tacit.models.whitening import FrontEnd
 from tacit.typing import Array, Input, Key, Params
 
 __all__ = ["FixedFrontEnd"]
@@ -35,11 +35,11 @@ class FixedFrontEnd:
       (10,)
     """
 
-    front_end: Scattering
+    front_end: FrontEnd
     head: MLP | CNN
 
     def __post_init__(self) -> None:
-        if not isinstance(self.front_end, Scattering):
+        if not isinstance(self.front_end, FrontEnd):
             raise InvalidArgumentError(
                 f"front_end must be a front end such as Scattering(); got {self.front_end!r}."
             )

@@ -18,13 +18,14 @@ from jax import lax
 from numpy.typing import NDArray
 
 from tacit.models.boxes import Box, around, unit_roundoff
-from tacit.models.scattering import EPSILON, Scattering, average, convolve, scatter
+from tacit.models.scattering import EPSILON, average, convolve, scatter
+from tacit.models.whitening import FrontEnd, Whitened, Whitening
 from tacit.typing import Array
 
 __all__ = ["bound_features"]
 
 
-def bound_features(front_end: Scattering, box: Box) -> Box:
+def bound_features(front_end: FrontEnd, box: Box) -> Box:
     """Returns bounds of ``front_end(x)`` for every image ``x`` in a box.
 
     Guarantee:
@@ -35,11 +36,14 @@ def bound_features(front_end: Scattering, box: Box) -> Box:
       box: of ONE image.
 
     Example:
+      >>> from tacit.models import Scattering
       >>> front_end = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=3)
       >>> bounds = bound_features(front_end, Box(jnp.zeros((8, 8)), 0.1 * jnp.ones((8, 8))))
       >>> bool((bounds.lower <= front_end(jnp.full((8, 8), 0.1))).all())
       True
     """
+    if isinstance(front_end, Whitened):
+        return _whitened(front_end.map, bound_features(front_end.base, box))
     padded = Box(*(front_end.padded(end) for end in box))
     features = scatter(padded, front_end.bank, wave=_wave, average=_average)
     return features if front_end.num_groups is None else _normalised(features, front_end.num_groups)
@@ -121,3 +125,14 @@ def _normalised(x: Box, num_groups: int) -> Box:
     )
     margin = slack * jnp.maximum(jnp.abs(scaled.lower), jnp.abs(scaled.upper))
     return Box(*(end.reshape(shape) for end in (scaled.lower - margin, scaled.upper + margin)))
+
+
+def _whitened(whitening: Whitening, x: Box) -> Box:
+    """Bounds the affine map; its mean and matrix are rounded to the precision of the box too."""
+    vector = Box(*(jnp.ravel(end) for end in x))
+    mean = jnp.asarray(whitening.mean, vector.lower.dtype)
+    matrix = jnp.asarray(whitening.matrix, vector.lower.dtype)
+    slack = 4 * (len(mean) + 8) * unit_roundoff(vector.lower)
+    centre, radius = vector.centre, vector.radius
+    wider = radius + slack * (jnp.abs(centre) + radius + jnp.abs(mean))
+    return around((centre - mean) @ matrix, wider @ jnp.abs(matrix))

@@ -22,6 +22,7 @@ from tacit.models.likelihoods import (
 from tacit.models.mlp import MLP
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
 from tacit.models.scattering import Scattering
+from tacit.models.whitening import Whitened
 
 __all__ = ["LIKELIHOODS", "NETWORKS", "PRIORS", "decode", "encode"]
 
@@ -35,7 +36,7 @@ LIKELIHOODS: tuple[type, ...] = (
     HeteroscedasticGaussian,
     PoissonCounts,
 )
-_PARTS: tuple[type, ...] = (Conv, MaxPool, AveragePool, *PRIORS, Scattering, MLP, CNN)
+_PARTS: tuple[type, ...] = (Conv, MaxPool, AveragePool, *PRIORS, Scattering, Whitened, MLP, CNN)
 
 
 def encode(config: Any) -> Any:

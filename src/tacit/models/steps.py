@@ -14,7 +14,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.models import layers
 from tacit.models.activations import Activation
 from tacit.models.layers import Pair
-from tacit.models.scattering import Scattering
+from tacit.models.whitening import FrontEnd
 from tacit.typing import Array, Input, Key, Params
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
 class Encode:
     """Features of the input, which no parameter has a part in."""
 
-    front_end: Scattering
+    front_end: FrontEnd
 
     def __call__(self, params: Params, x: Input, key: Key) -> Array:
         """Returns the features of an image."""
