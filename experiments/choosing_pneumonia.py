@@ -1,0 +1,39 @@
+"""The choices of ``pneumonia``: rate, clip and prior, on shirts and T-shirts of Fashion-MNIST.
+
+As many and as unequal as PneumoniaMNIST's classes; by the mean of accuracy and AUROC on as many
+shirts as T-shirts.
+"""
+
+from experiments.cells import Experiment, Measured, Settings, main
+from experiments.pneumonia import HEADLINE
+from experiments.pneumonia import measure as measure_fully
+
+__all__ = ["EXPERIMENT"]
+
+
+def measure(settings: Settings, seed: int) -> Measured:
+    """Makes one run; no figure is drawn from it."""
+    return Measured(*measure_fully(settings, seed)[:2])
+
+
+EXPERIMENT = Experiment(
+    name="choosing_pneumonia",
+    cells=tuple(
+        HEADLINE
+        | {
+            "data": "shirts",
+            "clip_norm": clip_norm,
+            "learning_rate": rate,
+            "prior_std": prior_std,
+        }
+        for clip_norm in (0.3, 0.6, 1.2)
+        for rate in (1.0, 2.0, 4.0)
+        for prior_std in (10.0,)
+    ),
+    num_seeds=2,
+    measure=measure,
+    quick={"data": "threes_and_eights", "num_steps": 4, "batch_size": 64},
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)
