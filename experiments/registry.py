@@ -1,6 +1,31 @@
 """All experiments, in the order in which they are best run: those that decide come first."""
 
-from experiments import adult_twin, d3p_hierarchical, d3p_mixture, d3p_vae, shipped_programs
+from experiments import (
+    adult_twin,
+    choosing_knolle,
+    choosing_pneumonia,
+    choosing_regression,
+    choosing_robust,
+    choosing_thesis,
+    choosing_zhang,
+    d3p_hierarchical,
+    d3p_mixture,
+    d3p_vae,
+    knolle_mnist,
+    knolle_pneumonia,
+    pneumonia,
+    robust_mnist,
+    robust_pneumonia,
+    shipped_programs,
+    thesis_mnist,
+    thesis_pneumonia,
+    together,
+    together_coverage,
+    zhang_family,
+    zhang_headline,
+    zhang_regression,
+    zhang_tables,
+)
 from experiments.cells import Experiment
 
 __all__ = ["EXPERIMENTS"]
@@ -11,4 +36,23 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     d3p_hierarchical.EXPERIMENT,
     adult_twin.EXPERIMENT,
     shipped_programs.EXPERIMENT,
+    choosing_regression.EXPERIMENT,
+    zhang_regression.EXPERIMENT,
+    choosing_zhang.EXPERIMENT,
+    zhang_headline.EXPERIMENT,
+    zhang_tables.EXPERIMENT,
+    zhang_family.EXPERIMENT,
+    choosing_pneumonia.EXPERIMENT,
+    pneumonia.EXPERIMENT,
+    choosing_knolle.EXPERIMENT,
+    knolle_pneumonia.EXPERIMENT,
+    knolle_mnist.EXPERIMENT,
+    choosing_thesis.EXPERIMENT,
+    thesis_mnist.EXPERIMENT,
+    thesis_pneumonia.EXPERIMENT,
+    choosing_robust.EXPERIMENT,
+    robust_mnist.EXPERIMENT,
+    robust_pneumonia.EXPERIMENT,
+    together.EXPERIMENT,
+    together_coverage.EXPERIMENT,
 )

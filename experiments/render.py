@@ -5,20 +5,44 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.figures import Figure, draw
-from experiments.pages import d3p, programs, twin
+from experiments.pages import (
+    d3p,
+    knolle,
+    pneumonia,
+    programs,
+    robust,
+    thesis,
+    together,
+    twin,
+    zhang,
+    zhang_regression,
+)
 
 __all__ = ["FIGURES", "PAGE", "SECTIONS", "rendered"]
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 
 SECTIONS: dict[str, Callable[[], str]] = {
+    "zhang": zhang.section,
+    "zhang_regression": zhang_regression.section,
+    "knolle": knolle.section,
     "d3p": d3p.section,
+    "thesis": thesis.section,
     "twin": twin.section,
     "programs": programs.section,
+    "pneumonia": pneumonia.section,
+    "robust": robust.section,
+    "together": together.section,
 }
 """What the page is made of, by the names of its marks."""
 
-FIGURES: Sequence[Figure] = ()
+FIGURES: Sequence[Figure] = (
+    *zhang.FIGURES,
+    *zhang_regression.FIGURES,
+    *knolle.FIGURES,
+    *thesis.FIGURES,
+    *together.FIGURES,
+)
 """The pictures on it."""
 
 
