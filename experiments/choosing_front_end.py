@@ -6,8 +6,20 @@ from experiments.mnist_front_end import cell, measure
 __all__ = ["EXPERIMENT"]
 
 _CANDIDATES: dict[tuple[str, float], list[tuple[float, float, int]]] = {
-    ("whitened scattering", 0.5): [(1.5, 1.2, 400), (3.0, 0.6, 400), (1.0, 1.2, 400)],
-    ("whitened scattering", 3.0): [(6.0, 1.2, 400), (6.0, 1.2, 800), (4.0, 1.2, 800)],
+    ("whitened scattering", 0.5): [
+        (1.5, 1.2, 400),
+        (3.0, 0.6, 400),
+        (1.0, 1.2, 400),
+        (2.0, 1.2, 400),
+        (2.5, 0.9, 400),
+        (1.5, 1.0, 600),
+    ],
+    ("whitened scattering", 3.0): [
+        (6.0, 1.2, 400),
+        (6.0, 1.2, 800),
+        (4.0, 1.2, 800),
+        (8.0, 0.9, 600),
+    ],
     ("scattering", 0.5): [(0.002, 30.0, 400), (0.004, 30.0, 400)],
     ("scattering", 3.0): [(0.004, 30.0, 400), (0.008, 30.0, 400)],
 }

@@ -1,4 +1,4 @@
-"""The choices of ``knolle_mnist`` and ``knolle_pneumonia``: rate and clip of DP-SGD.
+"""The choices of ``knolle_mnist`` and ``knolle_pneumonia``: the rates of SGD and DP-SGD.
 
 On Fashion-MNIST, by accuracy; and on shirts and T-shirts, by AUROC, since there the classes are
 as unequal as in PneumoniaMNIST and those of the test part are not. Nothing is chosen by
@@ -28,7 +28,15 @@ EXPERIMENT = Experiment(
         ),
         *(
             knolle_mnist.DP_SGD | {"data": "fashion_mnist", "clip_norm": 1.0, "learning_rate": rate}
-            for rate in (0.5, 1.0, 2.0, 4.0)
+            for rate in (1.0, 2.0, 4.0)
+        ),
+        *(
+            knolle_pneumonia.SGD | {"data": "shirts", "learning_rate": rate}
+            for rate in (0.001, 0.003, 0.01, 0.03)
+        ),
+        *(
+            knolle_mnist.SGD | {"data": "fashion_mnist", "learning_rate": rate}
+            for rate in (0.1, 0.3, 1.0)
         ),
     ),
     num_seeds=1,

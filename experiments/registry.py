@@ -2,6 +2,7 @@
 
 from experiments import (
     adult_twin,
+    choosing_front_end,
     choosing_knolle,
     choosing_pneumonia,
     choosing_regression,
@@ -10,15 +11,18 @@ from experiments import (
     choosing_zhang,
     d3p_hierarchical,
     d3p_mixture,
+    d3p_speed,
     d3p_vae,
     knolle_mnist,
     knolle_pneumonia,
+    mnist_front_end,
     pneumonia,
     robust_mnist,
     robust_pneumonia,
     shipped_programs,
     thesis_mnist,
     thesis_pneumonia,
+    thesis_studies,
     together,
     together_coverage,
     zhang_family,
@@ -31,8 +35,11 @@ from experiments.cells import Experiment
 __all__ = ["EXPERIMENTS"]
 
 EXPERIMENTS: tuple[Experiment, ...] = (
+    choosing_front_end.EXPERIMENT,
+    mnist_front_end.EXPERIMENT,
     d3p_vae.EXPERIMENT,
     d3p_mixture.EXPERIMENT,
+    d3p_speed.EXPERIMENT,
     d3p_hierarchical.EXPERIMENT,
     adult_twin.EXPERIMENT,
     shipped_programs.EXPERIMENT,
@@ -50,6 +57,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     choosing_thesis.EXPERIMENT,
     thesis_mnist.EXPERIMENT,
     thesis_pneumonia.EXPERIMENT,
+    thesis_studies.EXPERIMENT,
     choosing_robust.EXPERIMENT,
     robust_mnist.EXPERIMENT,
     robust_pneumonia.EXPERIMENT,

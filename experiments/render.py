@@ -7,6 +7,7 @@ from pathlib import Path
 from experiments.figures import Figure, draw
 from experiments.pages import (
     d3p,
+    front_end,
     knolle,
     pneumonia,
     programs,
@@ -23,6 +24,7 @@ __all__ = ["FIGURES", "PAGE", "SECTIONS", "rendered"]
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 
 SECTIONS: dict[str, Callable[[], str]] = {
+    "front_end": front_end.section,
     "zhang": zhang.section,
     "zhang_regression": zhang_regression.section,
     "knolle": knolle.section,

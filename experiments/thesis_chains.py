@@ -12,7 +12,7 @@ from experiments.cells import Settings
 from experiments.thesis_fitting import num_releases
 from experiments.thesis_inputs import SCATTERING
 
-__all__ = ["CANDIDATES", "CHOSEN", "private_cell"]
+__all__ = ["CANDIDATES", "CHOSEN", "ROBUST", "private_cell"]
 
 
 def private_cell(data: str, chain: Settings) -> Settings:
@@ -61,17 +61,12 @@ def _around(batch_size: int, **others: Any) -> Settings:
     } | others
 
 
-def _wide(path_length: float, clip_norm: float, ratio_clip_norm: float) -> Settings:
+def _wide(*downhill: Settings) -> Settings:
+    fixed = {"temperature": 1 / 300, "clip_norm": 40.0, "ratio_clip_norm": 8.0}
     return _chain(
         "DP-HMC",
         "784-512-10",
-        _downhill(
-            10_000,
-            temperature=1 / 300,
-            path_length=path_length,
-            clip_norm=clip_norm,
-            ratio_clip_norm=ratio_clip_norm,
-        ),
+        *(_downhill(10_000, **(fixed | each)) for each in downhill),
         _around(10_000, path_length=1e-3, clip_norm=0.1, ratio_clip_norm=0.05),
     )
 
@@ -87,16 +82,18 @@ def _small(clip_norm: float) -> Settings:
     )
 
 
-def _robust(radius: float) -> Settings:
-    downhill = _downhill(
-        6000, temperature=1 / 300, path_length=0.004, clip_norm=100.0, ratio_clip_norm=15.0
-    )
+def _robust(*downhill: Settings, path_length: float) -> Settings:
+    fixed = {
+        "temperature": 1 / 300,
+        "path_length": 0.004,
+        "clip_norm": 100.0,
+        "ratio_clip_norm": 15.0,
+    }
     return _chain(
         "IBP-DP-HMC",
         "pooled 196-32-10",
-        downhill | {"radius": radius / 3, "num_proposals": 6, "epsilon": 4.0},
-        downhill | {"radius": radius, "epsilon": 6.5},
-        _around(6000, radius=radius, path_length=1e-3, clip_norm=1.0, ratio_clip_norm=0.2),
+        *(_downhill(6000, **(fixed | each)) for each in downhill),
+        _around(6000, radius=0.1, path_length=path_length, clip_norm=1.0, ratio_clip_norm=0.2),
         first_layer=0.2,
     )
 
@@ -131,17 +128,46 @@ def _features() -> Settings:
     )
 
 
+_SHORT = {"num_leapfrog": 5, "path_length": 0.003}
+
 CANDIDATES: tuple[tuple[Settings, ...], ...] = (
-    (_wide(0.003, 80.0, 15.0), _wide(0.006, 40.0, 8.0)),
-    (_robust(0.1), _robust(0.075)),
+    (
+        _wide({"path_length": 0.006}),
+        _wide(
+            {"path_length": 0.006, "num_proposals": 5, "epsilon": 4.0},
+            {"path_length": 0.004, "num_proposals": 10, "epsilon": 6.5},
+        ),
+    ),
+    (
+        _robust(
+            {"radius": 0.1 / 3, "num_proposals": 6, "epsilon": 4.0},
+            {"radius": 0.1, "epsilon": 6.5},
+            path_length=1e-3,
+        ),
+        _robust(
+            {"radius": 0.03, "num_proposals": 6, "epsilon": 4.0},
+            {"radius": 0.06, "num_proposals": 6, "epsilon": 5.5, "clip_norm": 60.0},
+            {"radius": 0.1, "num_proposals": 10, "epsilon": 7.0, "clip_norm": 40.0},
+            path_length=3e-3,
+        ),
+        _robust(
+            {"radius": 0.03, "num_proposals": 10, "epsilon": 4.0} | _SHORT,
+            {"radius": 0.06, "num_proposals": 10, "epsilon": 5.5} | _SHORT,
+            {"radius": 0.1, "num_proposals": 16, "epsilon": 7.0} | _SHORT,
+            path_length=3e-3,
+        ),
+    ),
     (_small(20.0), _small(40.0)),
 )
 """What was tried on the stand-in, in groups of which one is run."""
 
+ROBUST = CANDIDATES[1][2]
+"""The robust chain that the studies vary."""
+
 CHOSEN: tuple[Settings, ...] = (
-    _wide(0.006, 40.0, 8.0),
-    _robust(0.1),
-    _small(20.0),
+    CANDIDATES[0][0],
+    ROBUST,
+    CANDIDATES[2][0],
     _features(),
     _robust_wide(),
 )

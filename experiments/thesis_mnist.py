@@ -38,10 +38,11 @@ def cell(data: str, row: str, adversary: str = "none") -> Settings:
         _phase(temperature=0.01, path_length=0.004),
         _phase(temperature=1.0, path_length=0.03),
     ]
-    return _common(data, row, adversary, num_records=5000) | {
-        "phases": phases,
-        "num_releases": num_releases(phases),
-    }
+    settings = _common(data, row, adversary, num_records=5000)
+    if adversary == "intervals":  # a growing radius, and bounds that are not wide from the start
+        phases = [phases[0] | {"radius": 0.03}, *phases]
+        settings |= {"first_layer": 0.1}
+    return settings | {"phases": phases, "num_releases": num_releases(phases)}
 
 
 def _common(data: str, row: str, adversary: str, *, num_records: int) -> Settings:

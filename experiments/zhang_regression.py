@@ -135,14 +135,14 @@ _CHOSEN: dict[tuple[str, bool], Settings] = {  # on other draws: choosing_regres
     ("SGLD", True): {"clip_norm": 40.0, "learning_rate": 0.005},
     ("SGLD", False): {"learning_rate": 0.001},
     ("BBP", True): {"clip_norm": 20.0, "learning_rate": 0.001, "momentum": 0.9} | _BBP,
-    ("BBP", False): {"learning_rate": 0.003, "momentum": "adam"} | _BBP,
+    ("BBP", False): {"learning_rate": 0.001, "momentum": "adam"} | _BBP,
     ("MC dropout", True): {
         "clip_norm": 20.0,
         "learning_rate": 0.001,
         "momentum": 0.9,
         "dropout": 0.05,
     },
-    ("MC dropout", False): {"learning_rate": 0.003, "momentum": 0.0, "dropout": 0.05},
+    ("MC dropout", False): {"learning_rate": 0.001, "momentum": "adam", "dropout": 0.05},
 }
 
 

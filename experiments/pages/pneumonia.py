@@ -30,8 +30,8 @@ def section() -> str:
     num_tried = len(choosing_pneumonia.EXPERIMENT.cells)
     return f"""### PneumoniaMNIST at epsilon 3
 
-Mean ± standard deviation over runs on the official test part; delta is 1e-5. A linear head on the
-scattering front end, by SGHMC; the states of the second half of a run are the posterior.
+Mean ± standard deviation over runs on the official test part; delta is 1e-5. A linear head on
+whitened scattering features, by SGHMC; the states of the second half of a run are the posterior.
 {progress(experiment, rows)}
 
 {table(header, lines)}

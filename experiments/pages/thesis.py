@@ -8,7 +8,7 @@ import dp_accounting
 from matplotlib.figure import Figure as Canvas
 
 import tacit
-from experiments import thesis_mnist, thesis_pneumonia
+from experiments import thesis_mnist, thesis_pneumonia, thesis_studies
 from experiments.cells import Experiment, Row, read_rows
 from experiments.figures import Figure
 from experiments.markdown import at, progress, summary, table
@@ -86,15 +86,86 @@ def section() -> str:
     """Returns the section."""
     return "\n\n".join(
         [
+            _goals(),
             _tables(thesis_mnist.EXPERIMENT, "MNIST (tables 5.1, 5.3 and 5.5)", _MNIST_NOTE),
             _tables(
                 thesis_pneumonia.EXPERIMENT,
                 "PneumoniaMNIST (tables 5.2, 5.4 and 5.6)",
                 _PNEUMONIA_NOTE,
             ),
+            _studies(),
             _privacy(),
         ]
     )
+
+
+def _goals() -> str:
+    """Returns how far private chains came, in numbers."""
+    experiment = thesis_mnist.EXPERIMENT
+    rows = read_rows(experiment.name)
+    lines = []
+    for row, goals in _GOALS.items():
+        for settings in experiment.cells:
+            if settings["row"] == row:
+                found = at(rows, settings)
+                lines.append(
+                    [
+                        f"{row}, {settings['network']}",
+                        *(
+                            f"{_mean(found, score)} (wanted {goal})" if goal else ""
+                            for score, goal in zip(_GOAL_SCORES, goals, strict=True)
+                        ),
+                    ]
+                )
+    return "\n\n".join(
+        [
+            "### Private chains with a real epsilon",
+            "Wanted at epsilon 8 or less, delta 1e-5, from a start that knows nothing of the data:",
+            table(["", *_GOAL_SCORES], lines),
+        ]
+    )
+
+
+def _mean(rows: Sequence[Row], score: str) -> str:
+    values = [row["scores"][score] for row in rows if score in row["scores"]]
+    return f"{statistics.mean(values):.3f}" if values else "not run"
+
+
+_GOAL_SCORES = ("accuracy", "certified accuracy")
+_GOALS = {"DP-HMC": (0.85, None), "IBP-DP-HMC": (0.85, 0.55)}
+
+
+def _studies() -> str:
+    """Returns what epsilon, radius and clip do to the robust chain."""
+    experiment = thesis_studies.EXPERIMENT
+    rows = read_rows(experiment.name)
+    base = at(read_rows("thesis_mnist"), thesis_studies.varied())
+    lines = [["as in the main table: epsilon 8, radius 0.1", *_study_line(experiment, base)]]
+    titles = (
+        *(f"epsilon {each:g}" for each in thesis_studies.EPSILONS),
+        *(f"radius {each:g} in training" for each in thesis_studies.RADII),
+        *(f"clip norms times {each:g}" for each in thesis_studies.CLIPS),
+    )
+    for title, settings in zip(titles, experiment.cells, strict=True):
+        lines.append([title, *_study_line(experiment, at(rows, settings))])
+    return f"""### Studies of IBP-DP-HMC on MNIST (figures 5.14 to 5.18, table 5.9)
+
+{progress(experiment, rows)} The same studies on PneumoniaMNIST (figures 5.19 to 5.22) were not run.
+
+{table(["", *_STUDY_SCORES], lines)}"""
+
+
+_STUDY_SCORES = {
+    "accuracy": "accuracy",
+    "certified": "certified accuracy",
+    "ECE": "ECE",
+    "OOD AUROC, entropy": "OOD AUROC, entropy",
+    "accepted": "acceptance",
+}
+
+
+def _study_line(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
+    return [summary(experiment, rows, score, digits=3) for score in _STUDY_SCORES.values()]
 
 
 def _tables(experiment: Experiment, title: str, note: str) -> str:
@@ -116,13 +187,13 @@ def _table(experiment: Experiment, rows: Sequence[Row], columns: dict[str, str])
     """Returns ours, with the thesis' number in brackets where it has one."""
     is_chain = columns is _CHAIN
     lines = []
-    for settings in experiment.cells:
+    for settings in sorted(experiment.cells, key=lambda each: _ROWS.index(each["row"])):
         if is_chain and "phases" not in settings:
             continue
         found = at(rows, settings)
         line = [settings["row"], settings["network"]]
         if is_chain:
-            line += [" → ".join(f"{phase['temperature']:g}" for phase in settings["phases"])]
+            line += [" → ".join(f"{phase['temperature']:.2g}" for phase in settings["phases"])]
         else:
             line += [_epsilon(settings, found)]
         for score in columns.values():
