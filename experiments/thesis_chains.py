@@ -145,15 +145,15 @@ CANDIDATES: tuple[tuple[Settings, ...], ...] = (
             path_length=1e-3,
         ),
         _robust(
-            {"radius": 0.03, "num_proposals": 6, "epsilon": 4.0},
-            {"radius": 0.06, "num_proposals": 6, "epsilon": 5.5, "clip_norm": 60.0},
-            {"radius": 0.1, "num_proposals": 10, "epsilon": 7.0, "clip_norm": 40.0},
-            path_length=3e-3,
-        ),
-        _robust(
             {"radius": 0.03, "num_proposals": 10, "epsilon": 4.0} | _SHORT,
             {"radius": 0.06, "num_proposals": 10, "epsilon": 5.5} | _SHORT,
             {"radius": 0.1, "num_proposals": 16, "epsilon": 7.0} | _SHORT,
+            path_length=3e-3,
+        ),
+        _robust(
+            {"radius": 0.02, "num_proposals": 10, "epsilon": 3.0, "clip_norm": 60.0} | _SHORT,
+            {"radius": 0.05, "num_proposals": 15, "epsilon": 4.8, "clip_norm": 40.0} | _SHORT,
+            {"radius": 0.1, "num_proposals": 30, "epsilon": 7.0, "clip_norm": 25.0} | _SHORT,
             path_length=3e-3,
         ),
     ),

@@ -44,10 +44,9 @@ def posterior_scores(
     # In another order than the file's, which may be sorted by class.
     rows = np.random.default_rng(0).permutation(len(test.y))[:NUM_EXAMINED]
     x, y = test.x[rows], test.y[rows]
-    attacks = {"FGSM": FGSM(ball=ball(radius)), "PGD": PGD(ball=ball(radius), num_steps=20)}
-    for name, attack in attacks.items():
+    for attack in (FGSM(ball=ball(radius)), PGD(ball=ball(radius), num_steps=20)):
         attacked = tacit.robust_accuracy(posterior, attack, x, y, num_draws=num_draws)
-        found[f"accuracy under {name}"] = float(attacked.accuracy)
+        found[f"accuracy under {type(attack).__name__}"] = float(attacked.accuracy)
     certificate = certify_predictive(posterior, x, y, ball(radius), num_draws=num_draws)
     found["certified accuracy"] = certificate.certified_accuracy.estimate
     found["accuracy on the examined"] = certificate.accuracy.estimate
