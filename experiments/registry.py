@@ -32,7 +32,7 @@ from experiments import (
 )
 from experiments.cells import Experiment
 
-__all__ = ["EXPERIMENTS"]
+__all__ = ["EXPERIMENTS", "WITHOUT_REPEATS"]
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     choosing_front_end.EXPERIMENT,
@@ -64,3 +64,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     together.EXPERIMENT,
     together_coverage.EXPERIMENT,
 )
+
+WITHOUT_REPEATS = tuple({experiment.measure: experiment for experiment in EXPERIMENTS}.values())
+"""One experiment for each way of measuring: enough to see that all of them work."""
