@@ -32,7 +32,7 @@ EXPERIMENT = Experiment(
         ),
         *(
             knolle_pneumonia.SGD | {"data": "shirts", "learning_rate": rate}
-            for rate in (0.001, 0.003, 0.01, 0.03)
+            for rate in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
         ),
         *(
             knolle_mnist.SGD | {"data": "fashion_mnist", "learning_rate": rate}

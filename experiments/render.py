@@ -9,6 +9,7 @@ from experiments.pages import (
     d3p,
     front_end,
     knolle,
+    overview,
     pneumonia,
     programs,
     robust,
@@ -24,6 +25,7 @@ __all__ = ["FIGURES", "PAGE", "SECTIONS", "rendered"]
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 
 SECTIONS: dict[str, Callable[[], str]] = {
+    "overview": overview.section,
     "front_end": front_end.section,
     "zhang": zhang.section,
     "zhang_regression": zhang_regression.section,

@@ -43,7 +43,9 @@ more.
 
 {_compared(mnist, knolle_mnist.ABLATION)}
 
-Their network of five layers is not published; ours has two convolutions and two dense layers.
+Their network of five layers is not published; ours has two convolutions and two dense layers. The
+rates of SGD and DP-SGD are chosen on stand-ins (`experiments/choosing_knolle.py`); DP-SGLD has
+that of DP-SGD, halved after each third of the run, and pre-noise as long as the clip.
 
 ### Pneumonia at epsilon 6 (table 2)
 

@@ -1,0 +1,112 @@
+"""The page in one table: the best honest posterior for each task, and what was published."""
+
+from typing import NamedTuple
+
+from experiments import (
+    mnist_front_end,
+    pneumonia,
+    robust_mnist,
+    robust_pneumonia,
+    thesis_mnist,
+    zhang_headline,
+)
+from experiments.cells import Experiment, Settings, read_rows
+from experiments.markdown import at, summary, table
+
+__all__ = ["section"]
+
+
+_NETWORKS = {"mlp": "two hidden layers of 1200", "cnn": "Zhang's CNN"}
+
+
+class _Line(NamedTuple):
+    task: str
+    experiment: Experiment
+    cell: Settings
+    scores: tuple[str, ...]
+    published: str
+
+
+def section() -> str:
+    """Returns the section."""
+    lines = []
+    for line in _lines():
+        found = at(read_rows(line.experiment.name), line.cell)
+        ours = ", ".join(
+            f"{score} {summary(line.experiment, found, score, digits=4)}" for score in line.scores
+        )
+        lines.append(
+            [
+                line.task,
+                found[0]["epsilon"].split()[0] if found else "",
+                ours if found else "not run",
+                line.published,
+            ]
+        )
+    return f"""Posteriors under privacy at delta 1e-5, mean ± standard deviation over seeds (in
+brackets how many, where some are missing); each has its own part below.
+
+{table(["task", "epsilon", "ours", "published"], lines)}"""
+
+
+def _lines() -> list[_Line]:
+    calibrated, certified = ("accuracy", "ECE"), ("accuracy", "certified")
+    fixed = [
+        _Line(
+            f"MNIST, linear on {front_end}",
+            mnist_front_end.EXPERIMENT,
+            {"front_end": front_end, "epsilon": epsilon},
+            calibrated,
+            published,
+        )
+        for epsilon, published in ((0.5, "0.963, ECE 0.0044 (Knolle, a CNN)"), (3.0, ""))
+        for front_end in ("whitened scattering", "scattering")
+    ]
+    pixels = [
+        _Line(
+            f"MNIST, {_NETWORKS[cell['network']]} on pixels",
+            zhang_headline.EXPERIMENT,
+            cell,
+            calibrated,
+            {"mlp": "0.90 (Zhang)", "cnn": "0.95 (Zhang)"}[cell["network"]],
+        )
+        for cell in zhang_headline.EXPERIMENT.cells
+    ]
+    robust = [
+        _Line(
+            f"MNIST, certified at 0.075, by {cell['method']}",
+            robust_mnist.EXPERIMENT,
+            cell,
+            certified,
+            "0.871, certified 0.575 at a vacuous epsilon (thesis)",
+        )
+        for cell in robust_mnist.EXPERIMENT.cells
+    ]
+    ill = [
+        _Line(
+            "PneumoniaMNIST, linear on scattering",
+            pneumonia.EXPERIMENT,
+            pneumonia.HEADLINE,
+            ("accuracy", "AUROC"),
+            "0.786, AUROC 0.920 at epsilon 6 (Knolle)",
+        ),
+        _Line(
+            "PneumoniaMNIST, certified at 0.01",
+            robust_pneumonia.EXPERIMENT,
+            robust_pneumonia.EXPERIMENT.cells[0],
+            certified,
+            "0.838, certified 0.739 at a vacuous epsilon (thesis)",
+        ),
+    ]
+    chains = [
+        _Line(
+            f"MNIST, {cell['row']}, {cell['network']}",
+            thesis_mnist.EXPERIMENT,
+            cell,
+            ("accuracy", *(("certified",) if cell["adversary"] == "intervals" else ())),
+            "0.774 (DP-HMC), 0.871, certified 0.575 (IBP-DP-HMC), at a vacuous epsilon (thesis)",
+        )
+        for cell in thesis_mnist.EXPERIMENT.cells
+        if "epsilon" in cell
+    ]
+    return [*fixed, *pixels, *robust, *ill, *chains]
