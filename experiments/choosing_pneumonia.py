@@ -4,28 +4,27 @@ As many and as unequal as PneumoniaMNIST's classes; by the likelihood of as many
 since a threshold at one half is right only where probabilities are.
 """
 
+from experiments import pneumonia
 from experiments.cells import Experiment, Measured, Settings, main
-from experiments.pneumonia import HEADLINE
-from experiments.pneumonia import measure as measure_fully
 
 __all__ = ["EXPERIMENT"]
 
 
 def measure(settings: Settings, seed: int) -> Measured:
     """Makes one run; no figure is drawn from it."""
-    return Measured(*measure_fully(settings, seed)[:2])
+    return Measured(*pneumonia.measure(settings, seed)[:2])
 
 
 EXPERIMENT = Experiment(
     name="choosing_pneumonia",
     cells=tuple(
-        HEADLINE | {"data": "shirts", "clip_norm": clip_norm, "learning_rate": rate}
+        pneumonia.HEADLINE | {"data": "shirts", "clip_norm": clip_norm, "learning_rate": rate}
         for clip_norm in (0.3, 0.6, 1.0)
         for rate in (1.5, 3.0, 6.0)
     ),
     num_seeds=2,
     measure=measure,
-    quick={"data": "threes_and_eights", "num_steps": 4, "batch_size": 64},
+    quick=pneumonia.EXPERIMENT.quick,
 )
 
 if __name__ == "__main__":

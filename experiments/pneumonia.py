@@ -28,31 +28,26 @@ from tacit.models import (
     bayesian,
     extract_features,
 )
-from tacit.typing import Record
 
 __all__ = ["EXPERIMENT", "HEADLINE", "measure"]
 
-_FRONT_END = Whitened()
 _WEIGHT_OF_THE_ILL = 1214 / 3494
 _NUM_KEPT = 20
 
 
 @functools.lru_cache(maxsize=1)
-def features(name: str) -> ImageSet:
+def features(name: str, num_components: int, num_drawings: int) -> ImageSet:
     """Returns images as features, with weights for equal classes."""
-    train, test = image_set(name)
+    front_end = Whitened(num_components=num_components, num_drawings=num_drawings)
+    train, test = (part._replace(x=extract_features(front_end, part.x)) for part in image_set(name))
     weight = jnp.where(train.y == 1, _WEIGHT_OF_THE_ILL, 1.0)
-    return ImageSet(_encoded(train)._replace(weight=weight), _encoded(test))
-
-
-def _encoded(part: Record) -> Record:
-    return part._replace(x=extract_features(_FRONT_END, part.x))
+    return ImageSet(train._replace(weight=weight), test)
 
 
 @functools.cache
-def network(prior_std: float) -> Model:
+def network(num_components: int, prior_std: float) -> Model:
     """Returns logistic regression on the features."""
-    head = MLP(num_inputs=_FRONT_END.num_features, num_outputs=1)
+    head = MLP(num_inputs=num_components, num_outputs=1)
     return bayesian(head, prior=GaussianPrior(std=prior_std), likelihood=Bernoulli())
 
 
@@ -91,9 +86,11 @@ def calibrated(description: str, num_records: int) -> tuple[tacit.Plan, tacit.Bu
 
 def measure(settings: Settings, seed: int) -> Measured:
     """Fits the head, and scores its posterior and its last iterate on the test part."""
-    train, test = features(settings["data"])
+    num_components = settings["num_components"]
+    train, test = features(settings["data"], num_components, settings["num_drawings"])
     plan, budget = calibrated(json.dumps(settings), len(train.y))
-    fit = tacit.fit(plan, network(settings["prior_std"]), train, budget=budget, seed=seed)
+    model = network(num_components, settings["prior_std"])
+    fit = tacit.fit(plan, model, train, budget=budget, seed=seed)
     found = predictions(fit.posterior, test.x)
     last = class_scores(predictions(fit.posterior, test.x, num_draws=1), test)
     scores = class_scores(found, test) | {f"last {name}": score for name, score in last.items()}
@@ -102,6 +99,8 @@ def measure(settings: Settings, seed: int) -> Measured:
 
 HEADLINE: Settings = {
     "data": "pneumonia",
+    "num_components": 1000,
+    "num_drawings": 6000,
     "epsilon": 3.0,
     "delta": 1e-5,
     "num_steps": 300,
@@ -112,6 +111,8 @@ HEADLINE: Settings = {
     "friction": 0.1,
 }
 
+_SMALL = {"num_components": 20, "num_drawings": 50}
+
 EXPERIMENT = Experiment(
     name="pneumonia",
     cells=(
@@ -120,7 +121,7 @@ EXPERIMENT = Experiment(
     ),
     num_seeds=5,
     measure=measure,
-    quick={"data": "threes_and_eights", "num_steps": 4, "batch_size": 64},
+    quick={"data": "threes_and_eights", "num_steps": 4, "batch_size": 64} | _SMALL,
 )
 
 if __name__ == "__main__":
