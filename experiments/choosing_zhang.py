@@ -12,32 +12,36 @@ from experiments.choosing import winner
 
 __all__ = ["CANDIDATES", "EXPERIMENT", "RULE", "VARIED", "best"]
 
-VARIED = ("clip_norm", "learning_rate", "momentum")
+VARIED = ("num_steps", "clip_norm", "learning_rate", "momentum")
 """What the candidates differ in."""
 
 RULE = "the highest accuracy less ECE wins"
 
-_TRIED: dict[str, tuple[tuple[float, float, float], ...]] = {  # clip norm, rate, momentum
+_LONG: Settings = {"num_steps": 500, "burn_in": 300, "thinning": 10}
+_TRIED: dict[str, tuple[Settings, ...]] = {
     "mlp": (
-        (10.0, 0.1, 0.0),
-        (10.0, 0.05, 0.0),
-        (30.0, 0.05, 0.0),
-        (3.0, 0.3, 0.0),
-        (10.0, 0.2, 0.0),
+        {"clip_norm": 10.0, "learning_rate": 0.1, "momentum": 0.0},
+        {"clip_norm": 10.0, "learning_rate": 0.05, "momentum": 0.0},
+        {"clip_norm": 30.0, "learning_rate": 0.05, "momentum": 0.0},
+        {"clip_norm": 3.0, "learning_rate": 0.3, "momentum": 0.0},
+        {"clip_norm": 30.0, "learning_rate": 0.1, "momentum": 0.0},
     ),
-    "cnn": ((1.0, 1.0, 0.0), (1.0, 2.0, 0.0), (0.3, 0.3, 0.9), (3.0, 0.5, 0.0)),
+    "cnn": (
+        {"clip_norm": 1.0, "learning_rate": 1.0, "momentum": 0.0},
+        {"clip_norm": 1.0, "learning_rate": 2.0, "momentum": 0.0},
+        {"clip_norm": 0.3, "learning_rate": 0.3, "momentum": 0.9},
+        {"clip_norm": 20.0, "learning_rate": 0.1, "momentum": 0.0},
+        {"clip_norm": 20.0, "learning_rate": 0.2, "momentum": 0.0},
+        {"clip_norm": 20.0, "learning_rate": 0.1, "momentum": 0.0, **_LONG},
+        {"clip_norm": 40.0, "learning_rate": 0.1, "momentum": 0.0},
+    ),
 }
+_SHORT: Settings = {"num_steps": 250, "burn_in": 150, "thinning": 5}
 
 CANDIDATES: dict[str, tuple[Settings, ...]] = {
     name: tuple(
-        {
-            "data": "fashion_mnist",
-            **zhang_headline.CHOSEN[name],
-            "clip_norm": clip_norm,
-            "learning_rate": rate,
-            "momentum": momentum,
-        }
-        for clip_norm, rate, momentum in tried
+        {"data": "fashion_mnist", **zhang_headline.CHOSEN[name], **_SHORT, **changes}
+        for changes in tried
     )
     for name, tried in _TRIED.items()
 }

@@ -31,17 +31,17 @@ CHOSEN: dict[str, Settings] = {
     "mlp": _COMMON
     | {
         "network": "mlp",
-        "learning_rate": 0.1,
+        "learning_rate": 0.05,
         "momentum": 0.0,
-        "clip_norm": 10.0,
+        "clip_norm": 30.0,
     },
     "cnn": _COMMON
     | {
         "network": "cnn",
         "chunk_size": 256,
-        "learning_rate": 1.0,
+        "learning_rate": 0.1,
         "momentum": 0.0,
-        "clip_norm": 1.0,
+        "clip_norm": 20.0,
     },
 }
 """The settings of each row, without the images."""

@@ -8,7 +8,6 @@ from experiments.markdown import at
 
 import tacit
 
-
 ROWS = read_rows("choosing_zhang")
 RUN = [name for name, cells in choosing_zhang.CANDIDATES.items() if any(at(ROWS, c) for c in cells)]
 
