@@ -68,7 +68,7 @@ DP_SGD: Settings = {
     "learning_rate": 0.3,
 }
 
-SGD: Settings = DP_SGD | {"procedure": "SGD", "epsilon": "infinity", "learning_rate": 0.003}
+SGD: Settings = DP_SGD | {"procedure": "SGD", "epsilon": "infinity", "learning_rate": 0.1}
 
 # Pre-noise whose norm over all parameters is about the clip's.
 DP_SGLD: Settings = DP_SGD | {

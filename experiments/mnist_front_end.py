@@ -43,8 +43,8 @@ FRONT_ENDS: dict[str, FrontEnd] = {
 }
 
 CHOSEN: dict[tuple[str, float], Settings] = {
-    ("whitened scattering", 0.5): {"learning_rate": 2.0, "clip_norm": 1.0, "num_steps": 400},
-    ("whitened scattering", 3.0): {"learning_rate": 8.0, "clip_norm": 1.0, "num_steps": 800},
+    ("whitened scattering", 0.5): {"learning_rate": 2.5, "clip_norm": 0.9, "num_steps": 400},
+    ("whitened scattering", 3.0): {"learning_rate": 4.0, "clip_norm": 1.2, "num_steps": 800},
     ("scattering", 0.5): {"learning_rate": 0.002, "clip_norm": 30.0, "num_steps": 400},
     ("scattering", 3.0): {"learning_rate": 0.004, "clip_norm": 30.0, "num_steps": 800},
 }

@@ -107,7 +107,7 @@ HEADLINE: Settings = {
     "batch_size": 2048,
     "prior_std": 10.0,
     "clip_norm": 0.6,
-    "learning_rate": 3.0,
+    "learning_rate": 1.5,
     "friction": 0.1,
 }
 

@@ -102,7 +102,24 @@ def _choices() -> str:
     return f"""The candidates, on Fashion-MNIST; {choosing_zhang.RULE}.
 {progress(experiment, rows)}
 
-{table(["network", *varied, "accuracy", "ECE", ""], lines)}"""
+{table(["network", *varied, "accuracy", "ECE", ""], lines)}
+
+{_clips(rows)}"""
+
+
+def _clips(rows: Sequence[Row]) -> str:
+    """Says what the clip did to calibration, with the numbers of the table above."""
+    found = sorted(at(rows, {"network": "mlp"}), key=lambda row: row["settings"]["clip_norm"])
+    if len(found) < 2:
+        return ""
+    low, high = (
+        f"{row['scores']['ECE']:.3f} at clip norm {row['settings']['clip_norm']:g}"
+        for row in (found[0], found[-1])
+    )
+    return f"""The MLP's ECE is {low} and {high}. A clip far below most gradients gives
+every record nearly the same say, however small its loss, and confidence is pushed on where the
+likelihood would leave it; a larger one keeps more of the likelihood's own balance. The noise
+grows with the clip, but not its part in a step where the learning rate falls as much."""
 
 
 def _is_chosen(settings: Settings) -> bool:
