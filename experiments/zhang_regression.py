@@ -14,6 +14,7 @@ put the kinks of all units in one place. All methods keep the states of the last
 
 import functools
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,16 +40,16 @@ def method(settings: Settings) -> Method:
     """Returns the method; its noise is still to be calibrated."""
     sampling, rate = tacit.FullBatch(num_records=NUM_TRAIN), settings["learning_rate"]
     is_private = settings["epsilon"] != "infinity"
-    release = (
-        tacit.GaussianSum(sampling=sampling, clip_norm=settings["clip_norm"], noise_multiplier=10.0)
-        if is_private
-        else tacit.GaussianSum.non_private(sampling=sampling)
+    # A clip without noise keeps steps from exploding where the network is too sure; not private.
+    release = tacit.GaussianSum(
+        sampling=sampling,
+        clip_norm=settings.get("clip_norm", math.inf),
+        noise_multiplier=10.0 if is_private else 0.0,
     )
     if settings["method"] == "SGLD":
         step_size = 2 * rate / NUM_TRAIN  # so that the rate is that of the mean gradient
-        if is_private:
-            return tacit.SGLD.fixed_noise(release=release, step_size=step_size)
-        return tacit.SGLD.non_private(sampling=sampling, step_size=step_size)
+        temperature = 0.0 if is_private else 1.0  # private noise is the Langevin noise
+        return tacit.SGLD(release=release, step_size=step_size, langevin_temperature=temperature)
     momentum = settings["momentum"]
     optimizer = optax.adam(rate) if momentum == "adam" else optax.sgd(rate, momentum=momentum)
     if settings["method"] == "BBP":
@@ -133,7 +134,7 @@ def cell(name: str, *, is_private: bool, first_draw: int, **chosen: Any) -> Sett
 _BBP: Settings = {"init_std": 0.02, "num_particles": 1}
 _CHOSEN: dict[tuple[str, bool], Settings] = {  # on other draws: choosing_regression.py
     ("SGLD", True): {"clip_norm": 40.0, "learning_rate": 0.005},
-    ("SGLD", False): {"learning_rate": 0.001},
+    ("SGLD", False): {"clip_norm": 40.0, "learning_rate": 0.002},
     ("BBP", True): {"clip_norm": 20.0, "learning_rate": 0.001, "momentum": 0.9} | _BBP,
     ("BBP", False): {"learning_rate": 0.001, "momentum": "adam"} | _BBP,
     ("MC dropout", True): {
