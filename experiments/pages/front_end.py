@@ -6,6 +6,7 @@ from experiments.markdown import at, progress, summary, table
 
 __all__ = ["section"]
 
+_STAND_INS = {"moved_digits": "moved digits", "fashion_mnist": "Fashion-MNIST"}
 _SCORES = ("accuracy", "NLL", "ECE", "OOD AUROC, entropy")
 
 
@@ -18,13 +19,14 @@ def _results() -> str:
     experiment = mnist_front_end.EXPERIMENT
     rows = read_rows(experiment.name)
     lines = []
-    for settings in experiment.cells:
-        found = at(rows, settings)
+    for (stand_in, front_end, epsilon), choice in mnist_front_end.CHOSEN.items():
+        found = at(rows, {"front_end": front_end, "epsilon": epsilon} | choice)
         for name, suffix in (("posterior", ""), ("its last state alone", ", last state")):
             lines.append(
                 [
-                    settings["front_end"],
-                    found[0]["epsilon"] if found else f"{settings['epsilon']:g}",
+                    front_end,
+                    _STAND_INS[stand_in],
+                    found[0]["epsilon"] if found else f"{epsilon:g}",
                     name,
                     *(
                         summary(experiment, found, f"{score}{suffix}", digits=4)
@@ -33,13 +35,14 @@ def _results() -> str:
                     summary(experiment, found, "temperature", digits=1) if not suffix else "",
                 ]
             )
-    lines.append(["published: Knolle, DP-SGLD", "0.5", "", "0.963", "", "0.0044", "", ""])
-    header = ["features", "epsilon", "", "accuracy", "NLL", "ECE", "OOD AUROC", "temperature"]
+    lines.append(["published: Knolle, DP-SGLD", "", "0.5", "", "0.963", "", "0.0044", "", ""])
+    header = ["features", "chosen on", "epsilon", "", "accuracy", "NLL", "ECE", "OOD AUROC", "heat"]
     return f"""A linear model on 3969 scattering features of each image, or on their 1000 whitened
 components, sampled by stochastic gradient Hamiltonian Monte Carlo: batches of 4096 by Poisson
 sampling, the last third of the states. Wavelets are fixed, and components are those of drawings
 made by chance, so both are free. ECE has 15 bins; foreign images are those of Fashion-MNIST, told
-by the entropy of the predictive. delta is 1e-5, adjacency is zero-out, by the PLD accountant; mean
+by the entropy of the predictive; heat is the temperature of the chain. delta is 1e-5, adjacency is
+zero-out, by the PLD accountant; mean
 ± standard deviation over seeds.
 {progress(experiment, rows)}
 
@@ -67,6 +70,7 @@ def _choice() -> str:
     rows = read_rows(experiment.name)
     lines = [
         [
+            _STAND_INS[settings["data"]],
             settings["front_end"],
             f"{settings['epsilon']:g}",
             *(f"{settings[name]:g}" for name in ("learning_rate", "clip_norm", "num_steps")),
@@ -89,9 +93,11 @@ def _choice() -> str:
     ]
     return f"""#### What was tried
 
-On Fashion-MNIST, one seed; the best NLL for each kind of features and epsilon is taken. How
-components are whitened (1000 of them, power 0.5, ridge 0.001) was settled on Fashion-MNIST too, in
-trials that were not kept.
+One seed; the best NLL for each stand-in, kind of features and epsilon is taken. Moved digits are
+scikit-learn's, of another source than MNIST's; they were tried after the settings that won on
+Fashion-MNIST had been seen to be under-confident on MNIST, so that the first rows of the table
+above are not blind in this one respect, and the others are. How components are whitened (1000 of
+them, power 0.5, ridge 0.001) was settled on Fashion-MNIST, in trials that were not kept.
 {progress(experiment, rows)}
 
 {table(header, lines)}"""

@@ -50,6 +50,12 @@ does not say how it is computed: it is left out. Chains without privacy see 5000
 all are short: see the last table. A robust private posterior without Metropolis correction, by
 Langevin dynamics or by variational inference, is in the section on robust training."""
 
+_CHAIN_NOTE = """The chains, judged by what they moved. Temperatures are those of the phases; the
+share of accepted proposals is that of the phases before the last, and of the last, whose states
+are the posterior. Effective sizes are medians over the weights. All are small: no chain has come
+to rest. Where one is larger than the number of distinct states, the estimate has failed, and
+where few states are distinct, the posterior is hardly more than a point."""
+
 _PNEUMONIA_NOTE = f"""As above, at radius 0.01, with thresholds at 0.65; {NUM_EXAMINED} of 624 test
 images are attacked and certified. The thesis prints 0.801 as SGD's certified accuracy, where its
 own records say 0. Chains without privacy have its CNN and see 1000 records; private ones have a
@@ -115,20 +121,22 @@ def _goals() -> str:
                             f"{_mean(found, score)} (wanted {goal})" if goal else ""
                             for score, goal in zip(_GOAL_SCORES, goals, strict=True)
                         ),
+                        _mean(found, "acceptance"),
+                        _mean(found, "distinct states", digits=0),
                     ]
                 )
     return "\n\n".join(
         [
             "### Private chains with a real epsilon",
             "Wanted at epsilon 8 or less, delta 1e-5, from a start that knows nothing of the data:",
-            table(["", *_GOAL_SCORES], lines),
+            table(["", *_GOAL_SCORES, "accepted", "distinct states"], lines),
         ]
     )
 
 
-def _mean(rows: Sequence[Row], score: str) -> str:
+def _mean(rows: Sequence[Row], score: str, *, digits: int = 3) -> str:
     values = [row["scores"][score] for row in rows if score in row["scores"]]
-    return f"{statistics.mean(values):.3f}" if values else "not run"
+    return f"{statistics.mean(values):.{digits}f}" if values else "not run"
 
 
 _GOAL_SCORES = ("accuracy", "certified accuracy")
@@ -176,7 +184,7 @@ def _tables(experiment: Experiment, title: str, note: str) -> str:
         progress(experiment, rows),
         _table(experiment, rows, _ROBUSTNESS),
         _table(experiment, rows, _UNCERTAINTY),
-        "The chains, which are judged by what they moved:",
+        _CHAIN_NOTE,
         _table(experiment, rows, _CHAIN),
         *(figure.markdown for figure in FIGURES if experiment.name in figure.sources),
     ]
