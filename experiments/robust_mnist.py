@@ -15,13 +15,11 @@ __all__ = ["CHOSEN", "COMMON", "EXPERIMENT", "METHODS", "QUICK", "cell", "measur
 
 COMMON: Settings = {
     "radius": 0.075,
-    "training_radius": 0.1,
     "clean_weight": 0.5,
     "pool": 2,
     "prior_std": 1.0,
     "friction": 0.1,
     "num_draws": 6,
-    "thinning": 15,
 }
 METHODS: dict[str, Settings] = {"SGHMC": {}, "VI": {"guide_std": 0.01}}
 CHOSEN: dict[tuple[str, float], Settings] = {
@@ -32,8 +30,22 @@ CHOSEN: dict[tuple[str, float], Settings] = {
         "num_steps": 300,
         "clip_norm": 0.5,
         "learning_rate": 2.0,
+        "ramp": 0.6,
+        "average": 0.9,
+        "training_radius": 0.1,
+        "thinning": 15,
+    },
+    ("SGHMC", 1.0): {
+        "hidden": [64],
+        "first_layer": 0.1,
+        "batch_size": 6000,
+        "num_steps": 300,
+        "clip_norm": 0.5,
+        "learning_rate": 1.0,
         "ramp": 0.3,
-        "average": 0.0,
+        "average": 0.9,
+        "training_radius": 0.1,
+        "thinning": 15,
     },
 }
 """The winners on the stand-in, by method and epsilon."""

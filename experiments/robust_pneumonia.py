@@ -19,13 +19,11 @@ COMMON: Settings = {
     "method": "SGHMC",
     "epsilon": 3.0,
     "radius": 0.01,
-    "training_radius": 0.01,
     "clean_weight": 0.5,
     "pool": 2,
     "prior_std": 1.0,
     "friction": 0.1,
     "num_draws": 6,
-    "thinning": 10,
     "class_weights": [1.94, 0.674],  # of 1349 normal and 3883 ill
 }
 CHOSEN: Settings = {
@@ -34,9 +32,11 @@ CHOSEN: Settings = {
     "batch_size": 5232,
     "num_steps": 200,
     "clip_norm": 1.0,
-    "learning_rate": 0.5,
+    "learning_rate": 1.0,
     "ramp": 0.3,
     "average": 0.9,
+    "training_radius": 0.01,
+    "thinning": 10,
 }
 """The winner on the stand-in."""
 
