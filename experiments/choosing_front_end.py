@@ -12,12 +12,15 @@ _CANDIDATES: dict[tuple[str, str, float], list[tuple[float, float, int]]] = {
         (5.0, 0.5, 400),
         (10.0, 0.3, 400),
         (10.0, 0.5, 400),
+        (15.0, 0.2, 400),
+        (30.0, 0.1, 400),
     ],
     ("moved_digits", "whitened scattering", 3.0): [
         (4.0, 1.2, 800),
         (10.0, 0.9, 800),
         (16.0, 0.5, 800),
         (30.0, 0.3, 800),
+        (50.0, 0.15, 800),
     ],
     ("fashion_mnist", "whitened scattering", 0.5): [
         (1.5, 1.2, 400),
