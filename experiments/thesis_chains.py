@@ -129,7 +129,6 @@ def _features() -> Settings:
 
 
 _SHORT = {"num_leapfrog": 5, "path_length": 0.003}
-_SHORTER = {"num_leapfrog": 5, "path_length": 0.002}
 
 CANDIDATES: tuple[tuple[Settings, ...], ...] = (
     (
@@ -156,12 +155,6 @@ CANDIDATES: tuple[tuple[Settings, ...], ...] = (
             {"radius": 0.05, "num_proposals": 15, "epsilon": 4.8, "clip_norm": 40.0} | _SHORT,
             {"radius": 0.1, "num_proposals": 30, "epsilon": 7.0, "clip_norm": 25.0} | _SHORT,
             path_length=3e-3,
-        ),
-        _robust(
-            {"radius": 0.02, "num_proposals": 12, "epsilon": 3.0, "clip_norm": 60.0} | _SHORTER,
-            {"radius": 0.05, "num_proposals": 20, "epsilon": 4.8, "clip_norm": 45.0} | _SHORTER,
-            {"radius": 0.1, "num_proposals": 40, "epsilon": 7.0, "clip_norm": 30.0} | _SHORTER,
-            path_length=1e-3,
         ),
     ),
     (_small(20.0), _small(40.0)),

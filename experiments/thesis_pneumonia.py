@@ -3,7 +3,9 @@
 What differs is what differs for MNIST. Chains without privacy have the thesis' CNN and see the
 first 1000 of 5232 images. Private chains have a network of about 3000 weights on averages of 2 x 2
 pixels: the CNN has 494 000, and noise on so many numbers is larger than what 5232 records can
-say. Their settings were tried on shirts of Fashion-MNIST, which stand in for the X-ray images.
+say. Their settings are a first guess that is not worth a run yet: on shirts of Fashion-MNIST, the
+stand-in, such a chain gave all images the class that most have. Gradients that are clipped so hard
+count records and not losses.
 """
 
 from experiments.cells import Experiment, Settings, main
