@@ -47,8 +47,8 @@ def _choice(learning_rate: float, clip_norm: float, num_steps: int) -> Settings:
 
 
 CHOSEN: dict[tuple[str, str, float], Settings] = {
-    ("moved_digits", "whitened scattering", 0.5): _choice(5.0, 0.5, 400),
-    ("moved_digits", "whitened scattering", 3.0): _choice(16.0, 0.5, 800),
+    ("moved_digits", "whitened scattering", 0.5): _choice(30.0, 0.1, 400),
+    ("moved_digits", "whitened scattering", 3.0): _choice(50.0, 0.15, 800),
     ("fashion_mnist", "whitened scattering", 0.5): _choice(2.5, 0.9, 400),
     ("fashion_mnist", "whitened scattering", 3.0): _choice(4.0, 1.2, 800),
     ("fashion_mnist", "scattering", 0.5): _choice(0.002, 30.0, 400),
