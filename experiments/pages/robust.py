@@ -40,24 +40,25 @@ def _mnist() -> str:
         for name, epsilon, accuracy, certified, ece in _THESIS_MNIST
     ]
     header = ["posterior by", "epsilon", "accuracy", "certified", "by intervals", "ECE", "NLL"]
+    radii = " or ".join(sorted({f"{each['training_radius']:g}" for each in experiment.cells}))
     return f"""### MNIST, certified at 0.075
 
 The share of all 10 000 test images that the posterior classifies rightly, and the share for which
 no image within 0.075 of each pixel, and within [0, 1], is given another class. Both are of the same
 {robust_mnist.COMMON["num_draws"]} draws and the mean of their probabilities. `certified` takes an
-image that interval or linear bounds certify; the thesis has interval bounds alone, and averages
-worst-case probabilities over draws, which is no certificate. delta is 1e-5, adjacency is zero-out;
-mean ± standard deviation over seeds.
+image that interval or linear bounds certify; the thesis has interval bounds alone, and does not say
+how it puts draws together. delta is 1e-5, adjacency is zero-out; mean ± standard deviation over
+seeds.
 {progress(experiment, rows)}
 
 {table(header, lines)}
 
 What differs: the network averages 2 x 2 pixels first and has fewer hidden units than the thesis'
 784-512-10, since noise grows with the number of weights; the ball is on the 784 pixels as there.
-It is trained at radius 0.1, as there, by stochastic gradient Hamiltonian Monte Carlo or variational
-inference instead of whole trajectories, from a start that depends on no data. The thesis' epsilon
-is about a million by its own parameters, and its first chain starts at a network that was trained
-without privacy."""
+It is trained at radius {radii} (there 0.1), by stochastic gradient Hamiltonian Monte Carlo or
+variational inference instead of whole trajectories, from a start that depends on no data. The
+thesis' epsilon is about a million by its own parameters, and its first chain starts at a network
+that was trained without privacy."""
 
 
 def _choice() -> str:
@@ -65,22 +66,20 @@ def _choice() -> str:
     rows = read_rows(experiment.name)
     lines = []
     for row in sorted(rows, key=lambda row: (_group(row), -choosing_robust.score(row))):
-        settings = row["settings"]
+        rivals = [each["settings"] for each in rows if _group(each) == _group(row)]
         tried = ", ".join(
-            f"{name.replace('_', ' ')} {settings[name]}" for name in choosing_robust.TRIED
+            f"{name.replace('_', ' ')} {row['settings'][name]}"
+            for name in choosing_robust.TRIED
+            if any(each[name] != rivals[0][name] for each in rivals)
         )
-        lines.append(
-            [
-                *_group(row),
-                tried,
-                *(f"{row['scores'][score]:.4f}" for score in ("accuracy", "certified")),
-            ]
-        )
+        scores = (f"{row['scores'][score]:.4f}" for score in ("accuracy", "certified"))
+        lines.append([*_group(row), tried or "one candidate", *scores])
     header = ["stand-in", "posterior by", "epsilon", "tried", "accuracy", "certified"]
     return f"""### What was tried
 
 Settings of both tables are those with the largest sum of accuracy and certified accuracy on a
-public stand-in, Fashion-MNIST for MNIST and its shirts for PneumoniaMNIST, one seed each.
+public stand-in, Fashion-MNIST for MNIST and its shirts for PneumoniaMNIST, one seed each. Of each
+group only what differs within it is shown.
 {progress(experiment, rows)}
 
 {table(header, lines)}"""
