@@ -3,7 +3,7 @@
 Same images, same two networks, epsilon 0.89 at delta 1e-5, which is what their DP-SGLD costs by a
 bound that holds. Different: batches of 2048 instead of 256 and 250 steps, another clip, images that
 lose their own mean and spread (a function of one record, hence free), and a posterior of iterates
-from the last 100 steps. All of it was chosen on Fashion-MNIST (``choosing_zhang``).
+from the last 100 steps. Clip, rate and momentum were chosen on Fashion-MNIST (``choosing_zhang``).
 """
 
 from experiments.cells import Experiment, Measured, Settings, main

@@ -81,7 +81,10 @@ iterate alone, to show what the average over the posterior adds.
 Epsilon is a bound by privacy-loss distributions of what was executed, with Poisson batches. Zhang
 et al. state 0.861 for theirs, by a central limit theorem that is no bound; 0.89 is what the same
 noise costs. Different are batch size, clip, learning rate and number of steps, and that each image
-loses its own mean and spread, which uses no other record. All were chosen on Fashion-MNIST."""
+loses its own mean and spread, which uses no other record. Clip, rate and momentum were chosen on
+Fashion-MNIST; batch size and number of steps by what one core can do in minutes.
+
+{FIGURES[3].markdown}"""
 
 
 def _choices() -> str:
@@ -116,10 +119,9 @@ def _clips(rows: Sequence[Row]) -> str:
         f"{row['scores']['ECE']:.3f} at clip norm {row['settings']['clip_norm']:g}"
         for row in (found[0], found[-1])
     )
-    return f"""The MLP's ECE is {low} and {high}. A clip far below most gradients gives
-every record nearly the same say, however small its loss, and confidence is pushed on where the
-likelihood would leave it; a larger one keeps more of the likelihood's own balance. The noise
-grows with the clip, but not its part in a step where the learning rate falls as much."""
+    return f"""The MLP's ECE is {low} and {high}; the rates differ too. A likely
+reason: a clip far below most gradients gives every record nearly the same say, however small its
+loss, and confidence is pushed on where the likelihood would leave it."""
 
 
 def _is_chosen(settings: Settings) -> bool:

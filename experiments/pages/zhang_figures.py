@@ -70,17 +70,31 @@ def _paint_bins(panel: Axes, row: Row, style: str, colour: str, label: str) -> N
     panel.plot(bins["confidence"], bins["accuracy"], style, color=colour, label=label, linewidth=1)
 
 
+def _paint_headline(canvas: Canvas) -> None:
+    rows = read_rows("zhang_headline")
+    panels = canvas.subplots(2, 4)
+    for line, digit, network in zip(panels, zhang_digits.DIGITS, ("mlp", "cnn"), strict=True):
+        line[0].set_axis_off()
+        for row in rows[:1]:
+            image = zhang_digits.unpacked_image(row["series"]["images"][digit])
+            line[0].imshow(image, cmap="gray_r")
+        for panel, shown in zip(line[1:3], ("mlp", "cnn"), strict=True):
+            for row in at(rows, {"network": shown})[:1]:
+                _paint_histogram(panel, row["series"][digit])
+            panel.set(xlim=(0, 1), title=f"{digit}, {shown.upper()}")
+        line[3].plot([0, 1], [0, 1], color="0.8", linewidth=1)
+        for row in at(rows, {"network": network}):
+            _paint_bins(line[3], row, "-", "C3", "")
+        line[3].set_title(f"reliability, {network.upper()}")
+    for panel in panels[:, 1:].flat:
+        panel.title.set_fontsize(8)
+        panel.tick_params(labelsize=6)
+
+
 def _paint_digits(canvas: Canvas) -> None:
     rows = read_rows("zhang_tables")
     methods = ("SGLD", "BBP", "MC dropout")
-    grid = canvas.add_gridspec(4, 4)
-    for i, digit in enumerate(zhang_digits.DIGITS):
-        picture = canvas.add_subplot(grid[2 * i : 2 * i + 2, 0])
-        picture.set_axis_off()
-        for row in read_rows("zhang_headline")[:1]:
-            image = zhang_digits.unpacked_image(row["series"]["images"][digit])
-            picture.imshow(image, cmap="gray_r")
-    panels = np.array([[canvas.add_subplot(grid[i, j]) for j in (1, 2, 3)] for i in range(4)])
+    panels = canvas.subplots(4, 3, sharex=True)
     lines = [(digit, is_private) for digit in zhang_digits.DIGITS for is_private in (False, True)]
     for line, (digit, is_private) in zip(panels, lines, strict=True):
         for method, panel in zip(methods, line, strict=True):
@@ -131,8 +145,18 @@ FIGURES: Sequence[Figure] = (
             "How often draws of the MLP's posterior give each class a probability in each tenth,"
             " for an easy 2 and a hard 3; figures 5, 6 and 7."
         ),
-        sources=("zhang_tables", "zhang_headline"),
+        sources=("zhang_tables",),
         paint=_paint_digits,
         size=(7.5, 6.0),
+    ),
+    Figure(
+        name="zhang_headline",
+        caption=(
+            "Two test digits, how often draws of the posterior give each class (by colour) a"
+            " probability in each tenth, and reliability with one line for each run."
+        ),
+        sources=("zhang_headline",),
+        paint=_paint_headline,
+        size=(8.0, 3.6),
     ),
 )
