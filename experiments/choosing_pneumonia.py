@@ -1,4 +1,4 @@
-"""The choices of ``pneumonia``: rate and clip, on shirts and T-shirts of Fashion-MNIST.
+"""The choices of ``pneumonia``: rate, clip and balance, on shirts and T-shirts of Fashion-MNIST.
 
 As many and as unequal as PneumoniaMNIST's classes; by the likelihood of as many shirts as T-shirts,
 since a threshold at one half is right only where probabilities are.
@@ -17,10 +17,20 @@ def measure(settings: Settings, seed: int) -> Measured:
 
 EXPERIMENT = Experiment(
     name="choosing_pneumonia",
-    cells=tuple(
-        pneumonia.HEADLINE | {"data": "shirts", "clip_norm": clip_norm, "learning_rate": rate}
-        for clip_norm in (0.3, 0.6, 1.0)
-        for rate in (1.5, 3.0, 6.0)
+    cells=(
+        *(
+            pneumonia.FIRST_CHOICE
+            | {"data": "shirts", "clip_norm": clip_norm, "learning_rate": rate}
+            for clip_norm in (0.3, 0.6, 1.0)
+            for rate in (1.5, 3.0, 6.0)
+        ),
+        *(
+            pneumonia.HEADLINE
+            | {"data": "shirts", "clip_norm": clip_norm, "learning_rate": rate, "balance": balance}
+            for balance in ("weights", "shares")
+            for clip_norm in (0.6, 1.0)
+            for rate in (1.5, 3.0)
+        ),
     ),
     num_seeds=2,
     measure=measure,

@@ -183,7 +183,7 @@ def _paint(canvas: Canvas) -> None:
         panel.set_xlabel("confidence", fontsize=8)
         panel.set_xlim(0.3 if experiment.name == "knolle_mnist" else 0.48, 1.01)
     panels[0].set_ylabel("accuracy", fontsize=8)
-    panels[0].legend(fontsize=7)
+    panels[1].legend(fontsize=7)
 
 
 FIGURES: Sequence[Figure] = (
