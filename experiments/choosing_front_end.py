@@ -6,6 +6,8 @@ from experiments.mnist_front_end import cell, measure
 __all__ = ["EXPERIMENT"]
 
 _CANDIDATES: dict[tuple[str, str, float], list[tuple[float, float, int]]] = {
+    ("moved_digits", "strongly whitened scattering", 0.5): [(20.0, 0.1, 800), (15.0, 0.1, 1200)],
+    ("moved_digits", "strongly whitened scattering", 3.0): [(50.0, 0.15, 800), (40.0, 0.15, 1200)],
     ("moved_digits", "whitened scattering", 0.5): [
         (2.5, 0.9, 400),
         (5.0, 0.9, 400),

@@ -35,6 +35,7 @@ __all__ = ["CHOSEN", "EXPERIMENT", "cell", "measure"]
 FRONT_ENDS: dict[str, FrontEnd] = {
     "scattering": Scattering(),
     "whitened scattering": Whitened(),
+    "strongly whitened scattering": Whitened(power=0.8),
     # For quick trials.
     "few components": Whitened(
         base=Scattering(num_orientations=2, num_groups=None), num_components=20, num_drawings=40
@@ -47,6 +48,8 @@ def _choice(learning_rate: float, clip_norm: float, num_steps: int) -> Settings:
 
 
 CHOSEN: dict[tuple[str, str, float], Settings] = {
+    ("moved_digits", "strongly whitened scattering", 0.5): _choice(20.0, 0.1, 800),
+    ("moved_digits", "strongly whitened scattering", 3.0): _choice(50.0, 0.15, 800),
     ("moved_digits", "whitened scattering", 0.5): _choice(30.0, 0.1, 400),
     ("moved_digits", "whitened scattering", 3.0): _choice(50.0, 0.15, 800),
     ("fashion_mnist", "whitened scattering", 0.5): _choice(2.5, 0.9, 400),
