@@ -48,8 +48,8 @@ def _choice(learning_rate: float, clip_norm: float, num_steps: int) -> Settings:
 
 
 CHOSEN: dict[tuple[str, str, float], Settings] = {
-    ("moved_digits", "strongly whitened scattering", 0.5): _choice(20.0, 0.1, 800),
-    ("moved_digits", "strongly whitened scattering", 3.0): _choice(50.0, 0.15, 800),
+    ("moved_digits", "strongly whitened scattering", 0.5): _choice(15.0, 0.1, 1200),
+    ("moved_digits", "strongly whitened scattering", 3.0): _choice(40.0, 0.15, 1200),
     ("moved_digits", "whitened scattering", 0.5): _choice(30.0, 0.1, 400),
     ("moved_digits", "whitened scattering", 3.0): _choice(50.0, 0.15, 800),
     ("fashion_mnist", "whitened scattering", 0.5): _choice(2.5, 0.9, 400),
