@@ -27,6 +27,7 @@ class FixedFrontEnd:
 
     Example:
       >>> import jax
+      >>> from tacit.models import Scattering
       >>> front_end = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=None)
       >>> head = MLP(num_inputs=front_end.num_features, num_outputs=10)
       >>> network = FixedFrontEnd(front_end=front_end, head=head)
