@@ -1,7 +1,7 @@
 """Candidates for MNIST on a fixed front end, tried on two stand-ins: the best likelihood wins."""
 
 from experiments.cells import Experiment, Settings, main
-from experiments.mnist_front_end import cell, measure
+from experiments.mnist_front_end import QUICK, cell, measure
 
 __all__ = ["EXPERIMENT"]
 
@@ -56,13 +56,7 @@ EXPERIMENT = Experiment(
     ),
     num_seeds=1,
     measure=measure,
-    quick={
-        "data": "digits",
-        "front_end": "few components",
-        "num_steps": 20,
-        "batch_size": 200,
-        "epsilon": 8.0,
-    },
+    quick=QUICK,
 )
 
 if __name__ == "__main__":

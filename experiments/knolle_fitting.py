@@ -22,10 +22,23 @@ from tacit.inference import Method
 from tacit.models import FlatPrior, GaussianPrior, Prior
 from tacit.typing import Scalar
 
-__all__ = ["Halving", "prior_of", "score_procedure"]
+__all__ = ["AS_DP_SGD", "Halving", "dp_sgld", "prior_of", "score_procedure"]
 
 _NUM_KEPT = 20
 _FIRST_NOISE = 1.0  # calibration scales it
+
+AS_DP_SGD: Settings = {"half_life": None, "noise_power": 0.0, "pre_noise": 0.0}
+"""DP-SGLD without its three additions, to put back one at a time."""
+
+
+def dp_sgld(descent: Settings, *, pre_noise: float) -> Settings:
+    """Returns DP-SGLD with the rate of DP-SGD, and pre-noise of about the norm of the clip."""
+    return descent | {
+        "procedure": "DP-SGLD",
+        "half_life": 50,
+        "noise_power": 0.5,
+        "pre_noise": pre_noise,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

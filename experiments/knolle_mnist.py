@@ -10,7 +10,7 @@ import functools
 
 from experiments.cells import Experiment, Measured, Settings, main
 from experiments.images import image_set
-from experiments.knolle_fitting import prior_of, score_procedure
+from experiments.knolle_fitting import AS_DP_SGD, dp_sgld, prior_of, score_procedure
 from tacit.models import (
     CNN,
     Activation,
@@ -64,23 +64,16 @@ DP_SGD: Settings = {
 
 SGD: Settings = DP_SGD | {"procedure": "SGD", "epsilon": "infinity", "learning_rate": 0.1}
 
-# Pre-noise whose norm over all parameters is about the clip's.
-DP_SGLD: Settings = DP_SGD | {
-    "procedure": "DP-SGLD",
-    "half_life": 50,
-    "noise_power": 0.5,
-    "pre_noise": 0.01,
-}
+DP_SGLD: Settings = dp_sgld(DP_SGD, pre_noise=0.01)
 
-_AS_DP_SGD = {"procedure": "DP-SGLD", "half_life": None, "noise_power": 0.0, "pre_noise": 0.0}
 
 ABLATION: dict[str, Settings] = {
     "DP-SGLD": DP_SGLD,
     "DP-SGD": DP_SGD,
     "SGD": SGD,
-    "DP-SGD with decay": DP_SGLD | _AS_DP_SGD | {"half_life": 50},
+    "DP-SGD with decay": DP_SGLD | AS_DP_SGD | {"half_life": 50},
     "DP-SGD with decay, also of the noise": DP_SGLD | {"pre_noise": 0.0},
-    "DP-SGD with pre-noise": DP_SGLD | _AS_DP_SGD | {"pre_noise": 0.01},
+    "DP-SGD with pre-noise": DP_SGLD | AS_DP_SGD | {"pre_noise": 0.01},
     "DP-SGD, 4 times the rate": DP_SGD | {"learning_rate": 4 * DP_SGD["learning_rate"]},
 }
 """The rows of the table, by name; the first three are Knolle's."""

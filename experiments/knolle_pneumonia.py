@@ -11,7 +11,7 @@ import functools
 
 from experiments.cells import Experiment, Measured, Settings, main
 from experiments.images import ImageSet, image_set
-from experiments.knolle_fitting import prior_of, score_procedure
+from experiments.knolle_fitting import AS_DP_SGD, dp_sgld, prior_of, score_procedure
 from tacit.models import (
     MLP,
     Activation,
@@ -70,23 +70,16 @@ DP_SGD: Settings = {
 
 SGD: Settings = DP_SGD | {"procedure": "SGD", "epsilon": "infinity", "learning_rate": 0.1}
 
-# Pre-noise whose norm over all parameters is about the clip's.
-DP_SGLD: Settings = DP_SGD | {
-    "procedure": "DP-SGLD",
-    "half_life": 50,
-    "noise_power": 0.5,
-    "pre_noise": 0.02,
-}
+DP_SGLD: Settings = dp_sgld(DP_SGD, pre_noise=0.02)
 
 _RATE = DP_SGD["learning_rate"]
-_AS_DP_SGD = {"procedure": "DP-SGLD", "half_life": None, "noise_power": 0.0, "pre_noise": 0.0}
 
 ABLATION: dict[str, Settings] = {
     "DP-SGLD": DP_SGLD,
     "DP-SGD": DP_SGD,
     "SGD": SGD,
-    "DP-SGD with pre-noise": DP_SGLD | _AS_DP_SGD | {"pre_noise": 0.02},
-    "DP-SGD with decay": DP_SGLD | _AS_DP_SGD | {"half_life": 50},
+    "DP-SGD with pre-noise": DP_SGLD | AS_DP_SGD | {"pre_noise": 0.02},
+    "DP-SGD with decay": DP_SGLD | AS_DP_SGD | {"half_life": 50},
     "DP-SGD with decay, also of the noise": DP_SGLD | {"pre_noise": 0.0},
     "the same, 4 times the temperature": DP_SGLD | {"pre_noise": 0.0, "learning_rate": _RATE / 4},
     "the same, a quarter of the temperature": DP_SGLD

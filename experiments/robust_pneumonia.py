@@ -24,7 +24,7 @@ COMMON: Settings = {
     "prior_std": 1.0,
     "friction": 0.1,
     "num_draws": 6,
-    "class_weights": [1.94, 0.674],  # of 1349 normal and 3883 ill
+    "class_weights": [1.94, 0.674],  # of 1349 normal and 3883 ill, the public counts
 }
 CHOSEN: Settings = {
     "hidden": [32],

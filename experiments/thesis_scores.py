@@ -1,7 +1,7 @@
 """What the thesis asks of a posterior: accuracy, attacks, certificates, uncertainty, a real chain.
 
 Certificates are sound for the predictive whose accuracy is reported (mean softmax over the same
-draws), by linear bounds cut with intervals. The thesis' certified accuracy averages the softmax of
+draws), by linear bounds between intervals. The thesis' certified accuracy averages the softmax of
 worst-case logits, which certifies nothing for a mean of draws.
 """
 

@@ -45,7 +45,9 @@ whitened scattering features, by SGHMC; the last states of a run are the posteri
 
 For the threshold of one half to be one between equally likely classes, the first choice weights
 the ill by the ratio of the official counts, and the headline divides predictions by those public
-shares, which a clip cannot undo; 62 % of the test part is ill. The first choice was run and fell
+shares, which a clip cannot undo. The counts are those that the makers of the data set print: they
+are taken as public, the statement does not cover them, and who has unpublished records would have
+to pay for them. 62 % of the test part is ill. The first choice was run and fell
 short, and the headline was then chosen on more candidates, {num_tried} in all, again on shirts and
 T-shirts of Fashion-MNIST in PneumoniaMNIST's numbers (`experiments/choosing_pneumonia.py`). Rows
 without privacy have

@@ -41,7 +41,7 @@ _PUBLISHED = {
 }
 
 _MNIST_NOTE = f"""In square brackets is what the thesis prints. Certified accuracy here is sound for
-the mean of the draws' probabilities, whose accuracy is reported: linear bounds, cut with intervals;
+the mean of the draws' probabilities, whose accuracy is reported: linear bounds between intervals;
 the thesis averages worst cases, which certifies nothing. Attacks (PGD with 20 steps, on the mean
 loss of all draws) and certificates are on {NUM_EXAMINED} test images, all else on all. Its "OOD
 AUROC" is the balanced accuracy of a threshold at 0.5 on the largest probability; ours ranks the raw
