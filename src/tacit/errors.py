@@ -6,7 +6,9 @@ __all__ = [
     "InvalidArgumentError",
     "LedgerDamagedError",
     "LedgerError",
+    "LostWorkerError",
     "PrivacyWarning",
+    "StoppedByCoordinatorError",
     "TacitError",
     "UnprovenAccountingError",
 ]
@@ -41,6 +43,18 @@ class LedgerError(TacitError):
 
 class LedgerDamagedError(LedgerError):
     """A ledger is not what was written: truncated, altered, or not a ledger at all."""
+
+
+class LostWorkerError(TacitError):
+    """A process of a run was lost, and the run ends in all of them.
+
+    What was charged stays charged, whether or not its steps were finished; the last checkpoint
+    is as it was.
+    """
+
+
+class StoppedByCoordinatorError(TacitError):
+    """The coordinator of a run could not go on, so the other processes end, too."""
 
 
 class UnprovenAccountingError(TacitError):
