@@ -1,0 +1,69 @@
+"""What each process of a test executes: ``process_program.py PART NUM_PROCESSES ID PORT``."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import jax
+
+from tacit.errors import LostWorkerError, TacitError
+from tacit.processes import (
+    is_coordinator,
+    num_processes,
+    on_coordinator,
+    shared_fresh_key,
+    start_processes,
+    stop_processes,
+)
+
+
+def tell(name, value):
+    print(json.dumps({name: value}), flush=True)
+
+
+def secret():
+    return jax.random.key_data(shared_fresh_key()).tolist()
+
+
+def agree():
+    tell("keys", [secret(), secret()])
+    tell("found", on_coordinator(os.getpid))
+
+    def fail():
+        raise KeyError("a private word")
+
+    try:
+        on_coordinator(fail)
+    except (KeyError, TacitError) as error:
+        tell("failed", [type(error).__name__, str(error)])
+    tell("still agree", secret())
+    try:
+        start_processes(num_processes=2, process_id=0, coordinator="127.0.0.1:7000")
+    except TacitError as error:
+        tell("twice", str(error))
+    stop_processes()
+
+
+def lose(process_id, lost):
+    tell("key", secret())
+    if process_id == lost:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        while True:
+            on_coordinator(lambda: None)
+    except LostWorkerError as error:
+        tell("lost", [str(error), time.monotonic() - begin])
+        raise
+
+
+if __name__ == "__main__":
+    part, total, own, port = sys.argv[1], *map(int, sys.argv[2:])
+    start_processes(num_processes=total, process_id=own, coordinator=f"127.0.0.1:{port}")
+    tell("process", [num_processes(), is_coordinator()])
+    if part == "agree":
+        agree()
+    else:
+        lose(own, lost=int(part))
