@@ -10,7 +10,7 @@ import pandas as pd
 
 from tacit.cli._notes import note, remark
 from tacit.data import Schema
-from tacit.data.csv import read_csv, remarks, typed
+from tacit.data.csv import odd_values, read_csv, remarks, typed
 from tacit.data.draft import is_draft
 from tacit.errors import InvalidArgumentError, TacitError
 
@@ -46,7 +46,7 @@ def read_schema(path: Path) -> Schema:
 def read_table(path: Path, schema: Schema, *, with_target: bool = True) -> pd.DataFrame:
     """Returns the rows of a CSV file, typed by a schema; tells the owner what looks odd."""
     frame = typed(read_csv(path), schema, with_target=with_target)
-    remark(remarks(frame, schema))
+    remark(remarks(odd_values(frame, schema), schema, num_rows=len(frame)))
     return frame
 
 

@@ -13,7 +13,7 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Record, Tree
 
-__all__ = ["as_records"]
+__all__ = ["as_records", "require_finite"]
 
 
 def as_records(
@@ -74,8 +74,8 @@ def as_records(
     weight = np.ones(num_rows, np.float32) if weight is None else _weights(weight, max_weight)
     _require_length("weight", weight, num_rows)
     if not allow_non_finite:
-        _require_finite("x", jax.tree.leaves(x))
-        _require_finite("y", [y])
+        require_finite("x", jax.tree.leaves(x))
+        require_finite("y", [y])
 
     mask = None
     if groups is not None:
@@ -183,7 +183,8 @@ def _weights(weight: ArrayLike, max_weight: float) -> NDArray[np.float32]:
     return array
 
 
-def _require_finite(name: str, leaves: list[NDArray[Any]]) -> None:
+def require_finite(name: str, leaves: list[NDArray[Any]]) -> None:
+    """Raises unless all numbers are finite; counts rows and shows none."""
     bad = np.zeros(len(leaves[0]), np.bool_)
     for leaf in leaves:
         bad |= ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)

@@ -1,0 +1,248 @@
+"""Records on disk: rows come back as they were, in the order asked for, and nothing else does."""
+
+import json
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from data.stored_tables import assert_same, rows, table, units
+from tacit import InvalidArgumentError, TacitError
+from tacit.data import map_arrays, open_records, write_records
+from tacit.data.stored.rows import copy_rows
+
+
+@pytest.mark.parametrize("records", [table(50), units()], ids=["rows", "units"])
+@pytest.mark.parametrize("part_size", [1000, 7, 1])
+def test_records_come_back_exactly_from_any_number_of_parts(tmp_path, records, part_size):
+    stored = write_records([records], tmp_path / "records", part_size=part_size)
+    num_records = len(records.weight)
+    assert stored.num_records == num_records
+    assert len(stored.parts) == -(-num_records // part_size)
+    assert_same(stored.read(np.arange(num_records)), rows(records, np.arange(num_records)))
+
+
+def test_rows_come_in_the_order_asked_for_and_as_often(tmp_path):
+    records = table(40)
+    stored = write_records([records], tmp_path / "records", part_size=9)
+    asked = np.array([39, 0, 8, 9, 9, 38, 1, 39, 17], np.int32)
+    assert_same(stored.read(asked), rows(records, asked))
+
+
+def test_more_rows_than_one_block_keep_their_order(tmp_path):
+    records = table(3000)
+    stored = write_records([records], tmp_path / "records", part_size=1100)
+    asked = np.random.default_rng(0).integers(0, 3000, 2000)
+    assert_same(stored.read(asked), rows(records, asked))
+
+
+def test_one_record_is_described_without_a_value(tmp_path):
+    stored = write_records([units()], tmp_path / "records")
+    assert stored.record.x["scan"].shape == (3, 2, 2)
+    assert stored.record.x["scan"].dtype == np.int32
+    assert stored.record.mask.shape == (3,)
+    assert repr(stored) == f"StoredRecords({stored.num_records} records, 1 parts)"
+
+
+def test_reading_nothing_gives_no_rows(tmp_path):
+    stored = write_records([table(5)], tmp_path / "records")
+    assert stored.read([]).x.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("indices", "message"),
+    [
+        ([0, 5], r"0\.\.4"),
+        ([-1], r"0\.\.4"),
+        ([[0]], "vector"),
+        ([0.0], "whole numbers"),
+        ([True], "whole numbers"),
+    ],
+)
+def test_a_number_that_is_no_record_is_refused(indices, message):
+    stored = map_arrays(np.zeros((5, 1), np.float32), np.zeros(5, np.int32))
+    with pytest.raises(InvalidArgumentError, match=message):
+        stored.read(np.array(indices))
+
+
+def test_threads_read_at_once(tmp_path):
+    records = table(5000)
+    stored = write_records([records], tmp_path / "records", part_size=1024)
+    wrong = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(20):
+            asked = rng.integers(0, 5000, 700)
+            if not np.array_equal(stored.read(asked).x, np.asarray(records.x)[asked]):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def sparse(path, num_records, num_columns):
+    np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(num_records, num_columns))
+    return np.load(path, mmap_mode="r")
+
+
+def resident(kind):
+    with open("/proc/self/status") as status:
+        lines = dict(line.split(":") for line in status)
+    return int(lines[kind].split()[0]) * 1024
+
+
+def test_reading_takes_memory_for_what_is_read_only(tmp_path):
+    x = sparse(tmp_path / "x.npy", 1_000_000, 50)  # 200 MB
+    stored = map_arrays(x, np.broadcast_to(np.int32(0), (1_000_000,)))
+    asked = np.random.default_rng(0).integers(0, 1_000_000, 4096)
+    stored.read(asked)
+    before = resident("RssFile")
+    tracemalloc.start()
+    found = stored.read(asked)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    own = found.x.nbytes + found.y.nbytes + found.weight.nbytes
+    assert peak < 2 * own + 2**20
+    assert resident("RssFile") - before < 2**24  # all of it would be 200 MB
+
+
+def test_values_that_are_in_no_file_are_not_dropped(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((4, 1), np.float32))
+    x = np.load(tmp_path / "x.npy", mmap_mode="c")
+    x[2] = 7.0
+    stored = map_arrays(x, np.zeros(4, np.int32))
+    stored.read([0, 1])
+    assert stored.read([2]).x.item() == 7.0
+
+
+def test_the_rows_of_a_written_map_stay(tmp_path):
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(3, 2))
+    x[1] = 5.0
+    into = np.zeros((1, 2), np.float32)
+    copy_rows(x, np.array([1]), into=into, at=np.array([0]))
+    assert into.tolist() == [[5.0, 5.0]]
+    assert x[1].tolist() == [5.0, 5.0]
+
+
+def test_arrays_without_weights_count_each_row_once():
+    stored = map_arrays(np.zeros((3, 1), np.float32), np.zeros(3, np.int32))
+    assert stored.read([0, 2]).weight.tolist() == [1.0, 1.0]
+    mask = np.array([[True, False]] * 3)
+    x = np.zeros((3, 2, 1), np.float32)
+    assert map_arrays(x, np.zeros((3, 2), np.int32), mask=mask).read([1]).weight.shape == (1, 2)
+
+
+F32, I32 = np.float32, np.int32
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "weight", "message"),
+    [
+        (np.zeros((3, 1)), np.zeros(3, I32), None, "x must be of dtype float32 or int32"),
+        (np.zeros((3, 1), F32), np.zeros(3), None, "y must be of dtype float32 or int32"),
+        (np.zeros((3, 1), F32), np.zeros(3, I32), np.zeros(3), "weight must be of dtype float32"),
+        (np.zeros((2, 1), F32), np.zeros(3, I32), None, "x must have one entry"),
+        (np.zeros((3, 1), F32), np.zeros(3, I32), np.zeros((3, 1), F32), "weight must have"),
+        (np.zeros((0, 1), F32), np.zeros(0, I32), None, "at least one record"),
+        ([[0.0]], np.zeros(1, I32), None, "x must be an array or a dictionary"),
+        ({"a/b": np.zeros((1, 1), F32)}, np.zeros(1, I32), None, "letters, digits"),
+        ({}, np.zeros(1, I32), None, "empty tree"),
+    ],
+)
+def test_arrays_that_are_no_table_are_refused(x, y, weight, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        map_arrays(x, y, weight=weight)
+
+
+def test_arrays_on_a_device_are_refused():
+    records = table(3)
+    with pytest.raises(InvalidArgumentError, match="as_records"):
+        map_arrays(records.x, np.zeros(3, np.int32))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_records([table(20)], tmp_path / "records", part_size=8)
+    return tmp_path / "records"
+
+
+def changed(folder, change):
+    path = folder / "records.json"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_a_folder_without_records_says_how_to_make_one(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"no records\.json.*tacit encode"):
+        open_records(tmp_path)
+    with pytest.raises(InvalidArgumentError, match=r"no records\.json"):
+        open_records(tmp_path / "nowhere")
+
+
+def test_a_truncated_file_is_named(folder):
+    path = folder / "part-00001" / "x.npy"
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(TacitError, match=r"part-00001/x\.npy .*truncated.*encode the table again"):
+        open_records(folder)
+
+
+def test_an_empty_file_is_named(folder):
+    (folder / "part-00000" / "y.npy").write_bytes(b"")
+    with pytest.raises(TacitError, match=r"part-00000/y\.npy .*truncated"):
+        open_records(folder)
+
+
+def test_a_file_that_would_run_code_is_not_opened(folder):
+    np.save(folder / "part-00000" / "y.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(TacitError, match=r"part-00000/y\.npy "):
+        open_records(folder)
+
+
+def test_a_missing_part_is_named(folder):
+    (folder / "part-00002").rename(folder / "part-2")
+    with pytest.raises(TacitError, match=r"part-00002/x\.npy .*missing.*Copy the folder again"):
+        open_records(folder)
+
+
+@pytest.mark.parametrize(
+    "other", [np.zeros((8, 3)), np.zeros((8, 2), np.float32), np.zeros((7, 3), np.float32)]
+)
+def test_a_file_of_another_kind_or_size_is_named(folder, other):
+    np.save(folder / "part-00000" / "x.npy", other)
+    with pytest.raises(TacitError, match=r"part-00000/x\.npy .* instead of float32 of \(8, 3\)"):
+        open_records(folder)
+
+
+@pytest.mark.parametrize("version", [0, 2, None])
+def test_another_version_is_refused_with_the_remedy(folder, version):
+    changed(folder, lambda document: document.update(version=version))
+    with pytest.raises(TacitError, match=r"records\.json is of version .* Encode the table again"):
+        open_records(folder)
+
+
+def test_a_changed_description_is_noticed(folder):
+    changed(folder, lambda document: document["parts"].pop())
+    with pytest.raises(TacitError, match=r"records\.json is damaged: it was changed"):
+        open_records(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other"}', "\udcff"])
+def test_a_description_of_something_else_is_refused(folder, text):
+    (folder / "records.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(TacitError, match=r"records\.json is damaged"):
+        open_records(folder)
+
+
+def test_the_description_says_that_the_folder_is_private_and_holds_no_value(folder):
+    document = json.loads((folder / "records.json").read_text())
+    assert "private records" in document["private"]
+    assert set(document) == {
+        "format", "private", "version", "num_records", "leaves", "parts", "schema_digest", "digest",
+    }  # fmt: skip
