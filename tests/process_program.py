@@ -10,9 +10,11 @@ import jax
 
 from tacit.errors import LostWorkerError, TacitError
 from tacit.processes import (
+    from_coordinator,
     is_coordinator,
     num_processes,
     on_coordinator,
+    require_agreement,
     shared_fresh_key,
     start_processes,
     stop_processes,
@@ -27,7 +29,7 @@ def secret():
     return jax.random.key_data(shared_fresh_key()).tolist()
 
 
-def agree():
+def agree(own):
     tell("keys", [secret(), secret()])
     tell("found", on_coordinator(os.getpid))
 
@@ -39,6 +41,13 @@ def agree():
     except (KeyError, TacitError) as error:
         tell("failed", [type(error).__name__, str(error)])
     tell("still agree", secret())
+    tell("text", from_coordinator(lambda: f"{own}, of the coordinator: é"))
+    require_agreement(plan="one", budget="two")
+    tell("agreed", True)
+    try:
+        require_agreement(budget="two", plan=f"that of process {own}")
+    except TacitError as error:
+        tell("differ", str(error))
     try:
         start_processes(num_processes=2, process_id=0, coordinator="127.0.0.1:7000")
     except TacitError as error:
@@ -64,6 +73,6 @@ if __name__ == "__main__":
     start_processes(num_processes=total, process_id=own, coordinator=f"127.0.0.1:{port}")
     tell("process", [num_processes(), is_coordinator()])
     if part == "agree":
-        agree()
+        agree(own)
     else:
         lose(own, lost=int(part))

@@ -51,6 +51,7 @@ ALLOWED = {
         "data",
         "processes",
     },
+    "__main__": {"cli"},
     "__init__": None,
 }
 

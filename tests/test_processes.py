@@ -86,6 +86,18 @@ def test_when_the_coordinator_fails_all_stop_and_only_it_says_why(agreed):
     assert first["still agree"] == second["still agree"]
 
 
+def test_what_the_coordinator_finds_out_is_known_to_all(agreed):
+    assert [told["text"] for _, told, _ in agreed] == [
+        "0, of the coordinator: é",
+    ] * 2
+
+
+def test_a_disagreement_is_named_in_all_processes(agreed):
+    for _, told, _ in agreed:
+        assert told["agreed"]
+        assert "plan must be the same in all processes; process 1 has another" in told["differ"]
+
+
 def test_processes_start_once(agreed):
     assert all("Call it once" in told["twice"] for _, told, _ in agreed)
 
@@ -119,8 +131,9 @@ def test_a_killed_coordinator_ends_the_others():
         ({"process_id": -1}, "process_id must be a whole number of at least 0"),
         ({"coordinator": "127.0.0.1"}, "coordinator must be host:port"),
         ({"coordinator": ":7000"}, "coordinator must be host:port"),
-        ({"coordinator": "host:70000"}, "coordinator must be host:port"),
+        ({"coordinator": "host:700000"}, "coordinator must be host:port"),
         ({"coordinator": "host:"}, "coordinator must be host:port"),
+        ({"coordinator": "a host:7000"}, "coordinator must be host:port"),
         ({"coordinator": None}, "coordinator must be host:port"),
         ({"heartbeat_timeout": 0}, "heartbeat_timeout must be a whole number"),
         ({"start_timeout": 0.5}, "start_timeout must be a whole number"),
@@ -158,7 +171,7 @@ LOSSES = [
 
 @pytest.fixture
 def as_if_connected(monkeypatch):
-    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(processes.losing, "num_processes", lambda: 2)
     yield
     processes.losing._is_broken.clear()  # or the interpreter would end early
 

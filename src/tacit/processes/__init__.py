@@ -5,18 +5,23 @@ alone pays ledgers and writes files. `jax.distributed` connects them; nothing he
 """
 
 from tacit.processes.coordinator import (
-    is_coordinator,
-    num_processes,
+    from_coordinator,
     on_coordinator,
+    require_agreement,
     shared_fresh_key,
 )
-from tacit.processes.losing import translating_lost_workers
-from tacit.processes.starting import start_processes, stop_processes
+from tacit.processes.losing import end_now, translating_lost_workers
+from tacit.processes.membership import is_coordinator, num_processes
+from tacit.processes.starting import require_place, start_processes, stop_processes
 
 __all__ = [
+    "end_now",
+    "from_coordinator",
     "is_coordinator",
     "num_processes",
     "on_coordinator",
+    "require_agreement",
+    "require_place",
     "shared_fresh_key",
     "start_processes",
     "stop_processes",

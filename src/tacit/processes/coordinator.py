@@ -1,6 +1,7 @@
 """The coordinator: what one process does for all, and how the others learn of it."""
 
 import contextlib
+import hashlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -9,35 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from tacit.errors import LostWorkerError, StoppedByCoordinatorError
+from tacit.errors import InvalidArgumentError, LostWorkerError, StoppedByCoordinatorError
 from tacit.processes.losing import translating_lost_workers
+from tacit.processes.membership import is_coordinator, num_processes
 from tacit.rng import CHACHA20, fresh_key
 from tacit.typing import Key
 
-__all__ = ["is_coordinator", "num_processes", "on_coordinator", "shared_fresh_key"]
+__all__ = ["from_coordinator", "on_coordinator", "require_agreement", "shared_fresh_key"]
 
 T = TypeVar("T")
-
-
-def num_processes() -> int:
-    """Returns how many processes take part in the run; 1 where none were started.
-
-    Example:
-      >>> num_processes()
-      1
-    """
-    # Asking JAX would initialise its backend, after which no process can be started.
-    return jax.process_count() if jax.distributed.is_initialized() else 1
-
-
-def is_coordinator() -> bool:
-    """Returns whether this process pays and writes: process 0, or the only one.
-
-    Example:
-      >>> is_coordinator()
-      True
-    """
-    return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
 def shared_fresh_key() -> Key:
@@ -98,6 +79,52 @@ def on_coordinator(action: Callable[[], T]) -> T | None:
         raise
     _broadcast_flag(True)
     return result
+
+
+def from_coordinator(action: Callable[[], str]) -> str:
+    """Lets the coordinator find out a text, and returns it in all processes.
+
+    Raises:
+      StoppedByCoordinatorError: as `on_coordinator`.
+
+    Example:
+      >>> from_coordinator(lambda: "epsilon = 1")
+      'epsilon = 1'
+    """
+    text = on_coordinator(action) or ""
+    if num_processes() == 1:
+        return text
+    own = np.frombuffer(text.encode(), np.uint8)
+    with translating_lost_workers():
+        size = int(multihost_utils.broadcast_one_to_all(np.array([own.size], np.int32))[0])
+        padded = np.zeros(size, np.uint8)
+        padded[: own.size] = own
+        found = np.asarray(multihost_utils.broadcast_one_to_all(padded), np.uint8)
+    return found.tobytes().decode()
+
+
+def require_agreement(**texts: str) -> None:
+    """Raises, in all processes, unless all of them have the same texts.
+
+    Processes that compute with different plans or checkpoints would end with nonsense, or wait for
+    each other for ever. Only digests are exchanged.
+
+    Example:
+      >>> require_agreement(plan="400 steps")
+    """
+    if num_processes() == 1:
+        return
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts.values()]
+    own = np.frombuffer(b"".join(digests), np.int32).reshape(len(texts), -1)
+    with translating_lost_workers():
+        found = np.asarray(multihost_utils.process_allgather(own))
+    for number, name in enumerate(texts):
+        others = np.flatnonzero((found[:, number] != found[0, number]).any(axis=-1))
+        if others.size:
+            raise InvalidArgumentError(
+                f"{name} must be the same in all processes; process {others[0]} has another than"
+                " the coordinator. Give all of them the same options and files."
+            )
 
 
 def _broadcast_flag(flag: bool) -> bool:

@@ -16,12 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-
-import jax
+from typing import NoReturn
 
 from tacit.errors import LostWorkerError, TacitError
+from tacit.processes.membership import is_coordinator, num_processes
 
-__all__ = ["end_if_broken", "translating_lost_workers"]
+__all__ = ["end_if_broken", "end_now", "translating_lost_workers"]
 
 # JAX has no type of its own for this, but raises ValueError or JaxRuntimeError with a status code
 # and the words of whichever layer noticed first.
@@ -61,7 +61,7 @@ def translating_lost_workers(*, after_step: int | None = None) -> Iterator[None]
     except TacitError:
         raise
     except (ValueError, RuntimeError) as error:  # JaxRuntimeError is a RuntimeError
-        if not jax.distributed.is_initialized() or not _tells_of_loss(str(error)):
+        if num_processes() == 1 or not _tells_of_loss(str(error)):
             raise
         _is_broken.set()
         where = "" if after_step is None else f" after step {after_step}"
@@ -72,18 +72,23 @@ def translating_lost_workers(*, after_step: int | None = None) -> Iterator[None]
 
 
 def end_if_broken() -> None:
-    """Ends a process whose run has lost another, at once; for the exit of the interpreter.
+    """Ends a process whose run has lost another; for the exit of the interpreter."""
+    if _is_broken.is_set():
+        end_now(1)
 
-    JAX would wait for the lost process, and then abort this one.
+
+def end_now(code: int) -> NoReturn:
+    """Ends a process of several without waiting for the others.
+
+    At the exit of the interpreter JAX waits until all processes are there, and aborts if one never
+    comes: too long for a process that failed alone, while the others wait for it.
     """
-    if not _is_broken.is_set():
-        return
-    if jax.process_index() == 0:
+    if is_coordinator():
         time.sleep(_HEAD_START)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(1)
+    os._exit(code)
 
 
 def _tells_of_loss(text: str) -> bool:

@@ -1,14 +1,18 @@
 """Starting the processes of a run: who takes part, and where they meet."""
 
 import atexit
+import re
 
 import jax
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.processes.losing import end_if_broken, translating_lost_workers
+from tacit.processes.membership import remember_membership
 
-__all__ = ["start_processes", "stop_processes"]
+__all__ = ["require_place", "start_processes", "stop_processes"]
+
+_ADDRESS = re.compile(r"[\w.:\[\]-]*[\w\]]:[1-9]\d{0,4}", re.ASCII)
 
 # For how many seconds a process that ends waits for the others to end.
 _SHUTDOWN_TIMEOUT = 60
@@ -39,18 +43,8 @@ def start_processes(
     Example:
       >>> start_processes(num_processes=1, process_id=0, coordinator="127.0.0.1:7000")
     """
-    _check.positive_integer(
-        num_processes=num_processes,
-        heartbeat_timeout=heartbeat_timeout,
-        start_timeout=start_timeout,
-    )
-    _check.non_negative_integer(process_id=process_id)
-    if process_id >= num_processes:
-        raise InvalidArgumentError(
-            f"process_id must be below num_processes={num_processes}, counted from 0; got"
-            f" {process_id!r}."
-        )
-    host = _host_of(coordinator)
+    _check.positive_integer(heartbeat_timeout=heartbeat_timeout, start_timeout=start_timeout)
+    require_place(num_processes=num_processes, process_id=process_id, coordinator=coordinator)
     if jax.distributed.is_initialized():
         raise InvalidArgumentError(
             "start_processes was called already, and the processes are connected. Call it once."
@@ -66,7 +60,7 @@ def start_processes(
             initialization_timeout=start_timeout,
             heartbeat_timeout_seconds=heartbeat_timeout,
             shutdown_timeout_seconds=_SHUTDOWN_TIMEOUT,
-            coordinator_bind_address=coordinator if _is_loopback(host) else None,
+            coordinator_bind_address=coordinator if _is_loopback(coordinator) else None,
         )
     except RuntimeError as error:
         if "must be called before" in str(error):
@@ -78,6 +72,7 @@ def start_processes(
             f"process {process_id} cannot start at coordinator {coordinator!r}. Is the port in use,"
             " or the address that of another machine?"
         ) from error
+    remember_membership(num_processes=num_processes, process_id=process_id)
     # Runs before JAX's own end, which would wait for a lost process and then abort.
     atexit.register(end_if_broken)
 
@@ -90,19 +85,23 @@ def stop_processes() -> None:
     """
     if jax.distributed.is_initialized():
         with translating_lost_workers():
-            jax.distributed.shutdown()  # type: ignore[no-untyped-call]
+            jax.distributed.shutdown()
 
 
-def _host_of(coordinator: object) -> str:
-    if isinstance(coordinator, str) and coordinator.isprintable() and " " not in coordinator:
-        host, _, port = coordinator.rpartition(":")
-        if host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
-            return host
-    raise InvalidArgumentError(
-        "coordinator must be host:port, with a port from 1 to 65535, such as 10.0.0.1:7000; got"
-        f" {coordinator!r}."
-    )
+def require_place(*, num_processes: int, process_id: int, coordinator: str) -> None:
+    """Raises unless a process can be this one of so many, and ``coordinator`` is an address."""
+    _check.positive_integer(num_processes=num_processes)
+    _check.non_negative_integer(process_id=process_id)
+    if process_id >= num_processes:
+        raise InvalidArgumentError(
+            f"process_id must be below num_processes={num_processes}, counted from 0; got"
+            f" {process_id!r}."
+        )
+    if not isinstance(coordinator, str) or not _ADDRESS.fullmatch(coordinator):
+        raise InvalidArgumentError(
+            f"coordinator must be host:port, such as 10.0.0.1:7000; got {coordinator!r}."
+        )
 
 
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "[::1]") or host.startswith("127.")
+def _is_loopback(coordinator: str) -> bool:
+    return coordinator.startswith(("localhost:", "127.", "[::1]:"))
