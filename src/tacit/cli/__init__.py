@@ -13,6 +13,7 @@ from tacit.cli import (
     calibrate,
     certify,
     demo,
+    encode,
     epsilon,
     evaluate,
     explain,
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("schema")(schema.schema)
+app.command("encode")(encode.encode)
 app.command("plan")(plan.plan)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
