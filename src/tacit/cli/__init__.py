@@ -18,6 +18,7 @@ from tacit.cli import (
     evaluate,
     explain,
     fit,
+    launch,
     ledger,
     plan,
     predict,
@@ -26,6 +27,7 @@ from tacit.cli import (
     statement,
 )
 from tacit.cli._notes import warnings_as_notes
+from tacit.cli._processes import ending_together
 from tacit.errors import TacitError
 
 __all__ = ["app", "main"]
@@ -45,6 +47,7 @@ app.command("schema")(schema.schema)
 app.command("encode")(encode.encode)
 app.command("plan")(plan.plan)
 app.command("fit")(fit.fit)
+app.command("launch")(launch.launch)
 app.command("predict")(predict.predict)
 app.command("evaluate")(evaluate.evaluate)
 app.command("certify")(certify.certify)
@@ -62,6 +65,11 @@ def main() -> None:
 
     So is one of the file system, such as a full disk.
     """
+    with ending_together():
+        _run()
+
+
+def _run() -> None:
     try:
         with warnings_as_notes():
             app()

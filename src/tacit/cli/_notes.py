@@ -8,12 +8,18 @@ from typing import Any
 from rich.console import Console
 
 from tacit.errors import PrivacyWarning
+from tacit.processes import is_coordinator
 
 __all__ = ["note", "remark", "warnings_as_notes"]
 
 
 def note(*lines: str, style: str = "yellow") -> None:
-    """Prints each line to standard error, where it does not get into a result."""
+    """Prints each line to standard error, where it does not get into a result.
+
+    Of several processes only the coordinator prints: all have the same to say.
+    """
+    if not is_coordinator():
+        return
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
         console.print(f"note: {line}", style=style, markup=False)

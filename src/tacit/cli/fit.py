@@ -13,11 +13,13 @@ from tacit.cli._fitting import Interrupted
 from tacit.cli._notes import warnings_as_notes
 from tacit.cli._options import HiddenOption, SeedOption, hidden_of
 from tacit.cli._plan import JsonOption
+from tacit.cli._processes import CoordinatorOption, NumProcessesOption, ProcessIdOption, join
 from tacit.cli._study import Study, merged, read_study
 from tacit.errors import InvalidArgumentError
 from tacit.estimators import TableFit
 from tacit.inference import ProgressBar
 from tacit.privacy.accounting import round_up
+from tacit.processes import is_coordinator, stop_processes, translating_lost_workers
 
 __all__ = ["fit"]
 
@@ -111,6 +113,9 @@ def fit(
         typer.Option("--overwrite", help="Replace a run in --output.", rich_help_panel=_RUN),
     ] = False,
     seed: SeedOption = None,
+    num_processes: NumProcessesOption = None,
+    process_id: ProcessIdOption = None,
+    coordinator: CoordinatorOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a private table: a posterior and its privacy statement, ready to be published.
@@ -153,13 +158,14 @@ def fit(
         },
         "run": {"output": _text(output), "seed": seed},
     }
-    console = Console(stderr=True)
+    join(num_processes, process_id, coordinator)
+    console = Console(stderr=True, quiet=not is_coordinator())
 
     def bar(name: str) -> ProgressBar:
         return ProgressBar(name, console=console)
 
     try:
-        with warnings_as_notes():
+        with warnings_as_notes(), translating_lost_workers():
             if resume:
                 found = _fitting.resume(_study_to_resume(output, study, given), bar=bar)
             else:
@@ -174,6 +180,7 @@ def fit(
         typer.echo(json.dumps({"output": str(output), "statement": dict(found.statement)}))
     else:
         _show(found, output)
+    stop_processes()
 
 
 def _study_to_resume(
