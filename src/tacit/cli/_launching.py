@@ -69,7 +69,7 @@ class Launched:
         """Starts them all.
 
         Args:
-          command: the verb and its options.
+          command: what each executes; it gets the options of its process behind.
           num_processes: how many.
           coordinator: where they meet.
           cores: those of each.
@@ -81,7 +81,7 @@ class Launched:
                 *("--coordinator", coordinator),
             ]
             process = subprocess.Popen(
-                [sys.executable, "-m", "tacit", *command, *own],
+                [*command, *own],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE if number else None,
                 text=True,
@@ -175,9 +175,10 @@ def _tell_when_ended(
 
 
 def _print_with_number(number: int, stream: IO[str]) -> None:
-    for line in stream:
-        sys.stderr.write(f"[{number}] {line}")
-        sys.stderr.flush()
+    with stream:
+        for line in stream:
+            sys.stderr.write(f"[{number}] {line}")
+            sys.stderr.flush()
 
 
 def _in_background(function: Callable[..., None], *arguments: object) -> threading.Thread:

@@ -1,5 +1,6 @@
 """``tacit launch``: several processes of one fit on this machine."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -51,5 +52,10 @@ def launch(
         )
     cores = cores_for(num_processes, cores_per_process)
     launched = Launched()
-    launched.start(command, num_processes=num_processes, coordinator=free_address(), cores=cores)
+    launched.start(
+        [sys.executable, "-m", "tacit", *command],
+        num_processes=num_processes,
+        coordinator=free_address(),
+        cores=cores,
+    )
     raise typer.Exit(launched.wait())
