@@ -1,61 +1,91 @@
-"""Reading rows of mapped files by number, without keeping what lies around them in memory."""
+"""Reading rows of an array by number, from its file where it has one."""
 
-import mmap
-from typing import Any
+import os
+import weakref
+from itertools import repeat
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["copy_rows", "expect_random_reads"]
+from tacit.errors import TacitError
 
-_BLOCK = 256
+__all__ = ["FileRows", "Rows", "rows_of"]
 
 
-def copy_rows(
-    source: NDArray[Any],
-    rows: NDArray[np.integer[Any]],
-    *,
-    into: NDArray[Any],
-    at: NDArray[np.integer[Any]],
-) -> None:
-    """Copies rows of an array, which may be mapped from a file, to places in another.
+class Rows(Protocol):
+    """Rows that can be taken by number, by several threads at once."""
 
-    A page of a mapped file that was once touched counts as memory of the process until it is given
-    back, and the system maps hundreds of pages around each. So pages are given back after every
-    few hundred rows; they stay in the system's cache while nobody else needs the room. A reader in
-    another thread that loses a page finds it again in the file.
+    def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Returns the rows with these numbers."""
+        ...
 
-    Args:
-      source: one row for each record.
-      rows: which; in increasing order neighbours share pages.
-      into: has room for them.
-      at: where each goes.
+
+class FileRows:
+    """The rows of a mapped array, each read from the file where it stands.
+
+    A row that is touched in a map costs a fault, and the pages around it count as memory of the
+    process from then on, until a table of any size is all there. A read of the file costs less, and
+    leaves nothing behind. Nor does it end the process where somebody cut the file.
     """
-    mapping = _mapping_of(source)
-    plain = np.asarray(source)
-    for start in range(0, len(rows), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        into[at[block]] = plain[rows[block]]
-        _advise(mapping, "MADV_DONTNEED")
+
+    def __init__(self, array: NDArray[Any], mapped: "np.memmap[Any, Any]") -> None:
+        """Use `rows_of`."""
+        self._path = str(mapped.filename)
+        self._shape, self._dtype = array.shape[1:], array.dtype
+        self._num_bytes = array[:1].nbytes
+        self._stride = array.strides[0]
+        self._start = mapped.offset + _address(array) - _address(mapped)
+        self._file = os.open(self._path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        weakref.finalize(self, os.close, self._file)
+        if hasattr(os, "posix_fadvise"):  # neighbours of a row will not be wanted
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Returns the rows with these numbers."""
+        places = (self._start + numbers * self._stride).tolist()
+        data = b"".join(map(os.pread, repeat(self._file), repeat(self._num_bytes), places))
+        if len(data) != len(places) * self._num_bytes:
+            raise TacitError(
+                f"{self._path} became shorter while its records were in use. Leave the files alone"
+                " until all is done."
+            )
+        return np.frombuffer(data, self._dtype).reshape(len(places), *self._shape)
 
 
-def expect_random_reads(source: NDArray[Any]) -> None:
-    """Tells the system that neighbours of a row will not be wanted: it reads ahead of no row."""
-    _advise(_mapping_of(source), "MADV_RANDOM")
+class _ArrayRows:
+    """The rows of an array that is in memory, or of which no file is known."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = np.asarray(array)
+
+    def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        found: NDArray[Any] = self._array[numbers]
+        return found
 
 
-def _mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
-    """Returns the mapping of a file that an array looks into, if it is one that can be dropped."""
+def rows_of(array: NDArray[Any]) -> Rows:
+    """Returns the rows of an array, from its file if it is mapped from one."""
+    mapped = _mapped(array)
+    rows_are_whole = array[:1].nbytes > 0 and array[0:1].flags.c_contiguous
+    if mapped is None or not rows_are_whole or not hasattr(os, "pread"):
+        return _ArrayRows(array)
+    return FileRows(array, mapped)
+
+
+def _mapped(array: NDArray[Any]) -> "np.memmap[Any, Any] | None":
+    """Returns the map of a file that an array looks into, if it shows what is in the file."""
+    found: np.memmap[Any, Any] | None = None
     node: Any = array
-    is_shared = False
     while isinstance(node, np.ndarray):
         if isinstance(node, np.memmap):
-            # A copy-on-write mapping may hold values that are in no file.
-            is_shared = node.mode != "c"
+            found = node
         node = node.base
-    return node if is_shared and isinstance(node, mmap.mmap) else None
+    # A copy-on-write map may hold values that are in no file.
+    if found is None or found.filename is None or found.mode == "c":
+        return None
+    return found
 
 
-def _advise(mapping: mmap.mmap | None, advice: str) -> None:
-    if mapping is not None and hasattr(mmap, advice):  # not every system takes advice
-        mapping.madvise(getattr(mmap, advice))
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -1,7 +1,7 @@
 """Records that stay on disk: rows are read when they are drawn, and only those."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from tacit.data.stored.leaves import (
     record_of,
     require_leaves,
 )
-from tacit.data.stored.rows import copy_rows, expect_random_reads
+from tacit.data.stored.rows import Rows, rows_of
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Input, Record
 
@@ -36,6 +36,7 @@ class StoredRecords:
 
     parts: tuple[Mapping[str, NDArray[Any]], ...]
     schema_digest: str | None = None
+    _rows: list[dict[str, Rows]] = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -48,8 +49,8 @@ class StoredRecords:
                     f"all parts must have records of one shape; got {record_of(part)} beside"
                     f" {first}."
                 )
-            for leaf in part.values():
-                expect_random_reads(leaf)
+        # Files are opened now, while they are those that were mapped.
+        object.__setattr__(self, "_rows", [_rows_of(part) for part in self.parts])
 
     def __repr__(self) -> str:
         # Never what the arrays hold.
@@ -90,8 +91,8 @@ class StoredRecords:
         for number in np.flatnonzero(np.diff(bounds)):
             here = slice(bounds[number], bounds[number + 1])
             local = rows[here] - self._starts[number]
-            for name, leaf in self.parts[number].items():
-                copy_rows(leaf, local, into=found[name], at=order[here])
+            for name, leaf in self._rows[number].items():
+                found[name][order[here]] = leaf.take(local)
         return from_leaves(found)
 
     def _require_indices(self, wanted: NDArray[Any]) -> None:
@@ -144,6 +145,10 @@ def map_arrays(
     records = Record(x, y, weight, mask)  # type: ignore[arg-type]  # on the host
     leaves = {name: _array(name, leaf) for name, leaf in leaves_of(records).items()}
     return StoredRecords(parts=(leaves,))
+
+
+def _rows_of(part: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
+    return {name: rows_of(leaf) for name, leaf in part.items()}
 
 
 def _array(name: str, leaf: Any) -> NDArray[Any]:
