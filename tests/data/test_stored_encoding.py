@@ -4,6 +4,7 @@ import builtins
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from pyarrow import parquet
 
@@ -12,6 +13,7 @@ from estimators.tables import ILL, WEEKS, patients
 from tacit import InvalidArgumentError
 from tacit.data import Categorical, Numeric, Schema, Target, encode_table, encode_to_folder
 from tacit.data.csv import read_csv, to_numbers, typed
+from tacit.data.frames import read_frames
 from tacit.data.stored import digest_of
 from tacit.data.stored.units import whole_units
 
@@ -98,7 +100,7 @@ CODES = Schema(
 
 
 def test_types_come_from_the_schema_whatever_the_file_declares(tmp_path):
-    pa = pytest.importorskip("pyarrow")
+    pa = pyarrow
     table = pa.table(
         {
             "text": pa.array(["3", "?", None, " 4.5"]),
@@ -118,6 +120,20 @@ def test_types_come_from_the_schema_whatever_the_file_declares(tmp_path):
     wanted = encode_table(typed(read_csv(tmp_path / "data.csv"), CODES), CODES)
     assert_stored(encode_to_folder([tmp_path / "data.parquet"], CODES, tmp_path / "a"), wanted)
     assert_stored(encode_to_folder([tmp_path / "data.csv"], CODES, tmp_path / "b"), wanted)
+
+
+def test_row_groups_that_were_read_are_forgotten(tmp_path):
+    frame = pd.DataFrame({"dose": np.random.default_rng(0).uniform(0, 10, 400_000)})
+    frame["ill"] = np.where(frame.dose > 5, "yes", "no")
+    frame.to_parquet(tmp_path / "data.parquet", row_group_size=10_000)
+    schema = Schema(columns=ILL.columns[:1], target=ILL.target)
+    before = pyarrow.total_allocated_bytes()
+    held = [
+        pyarrow.total_allocated_bytes()
+        for _ in read_frames(tmp_path / "data.parquet", schema, chunk_rows=10_000)
+    ]
+    assert len(held) == 40
+    assert max(held) - before < 2**20  # all groups together are 3.2 MB
 
 
 def test_what_its_owner_should_know_is_counted_over_all_chunks(files):

@@ -54,7 +54,8 @@ def read_parquet_in_chunks(
     arrow, parquet = _pyarrow()
     start = 0
     try:
-        with parquet.ParquetFile(path) as opened:
+        # What is buffered ahead would be kept until the file is closed.
+        with parquet.ParquetFile(path, pre_buffer=False) as opened:
             names = opened.schema_arrow.names
             require_columns(pd.DataFrame(columns=names), [*numbers, *text])
             if not opened.metadata.num_rows:
