@@ -51,6 +51,8 @@ def start_processes(
         )
     if num_processes == 1:
         return
+    # With it, a process would take SIGTERM for advice and run on.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             coordinator,
