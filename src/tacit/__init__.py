@@ -81,6 +81,7 @@ from tacit.robust import (
     certified,
     robust_accuracy,
 )
+from tacit.tables import OnHost, distribute
 from tacit.typing import Record
 
 __version__ = "0.1.0"
@@ -123,6 +124,7 @@ __all__ = [
     "MeanField",
     "Model",
     "Normalised",
+    "OnHost",
     "PerLayer",
     "Plan",
     "PoissonBatch",
@@ -150,6 +152,7 @@ __all__ = [
     "certified",
     "data_free_clip_norm",
     "delta",
+    "distribute",
     "epsilon",
     "explain_clipping",
     "explain_program",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from tacit.typing import Array, Key, Tree
 
-__all__ = ["at_least_float32", "num_records", "size", "split_like", "take"]
+__all__ = ["at_least_float32", "num_records", "row_shapes", "size", "split_like", "take"]
 
 
 def size(tree: Tree) -> int:
@@ -21,6 +21,11 @@ def num_records(data: Tree) -> int:
     if len(lengths) != 1 or -1 in lengths:
         raise ValueError(f"leaves disagree on the number of records: {sorted(lengths)}")
     return int(lengths.pop())
+
+
+def row_shapes(data: Tree) -> Tree:
+    """Returns the shapes and dtypes of one row of every leaf."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
 
 
 def take(data: Tree, indices: Array) -> Tree:

@@ -44,7 +44,7 @@ from jax.extend.random import define_prng_impl
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Array, Key
 
-__all__ = ["CHACHA20", "chacha20_block", "fresh_key", "seeded_key"]
+__all__ = ["CHACHA20", "chacha20_block", "fresh_key", "seeded_key", "words_between"]
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _KEY_WORDS = 8
@@ -149,7 +149,11 @@ def _stream(key: Array, operation: np.uint32, num_words: int) -> Array:
         return jnp.concatenate(singles, axis=1)[None]
     if num_blocks <= _GROUP:
         return _blocks(key, _positions(operation, jnp.uint32(0), num_blocks))[None]
-    groups = jnp.arange(-(-num_blocks // _GROUP), dtype=jnp.uint32)
+    return _groups(key, operation, jnp.arange(-(-num_blocks // _GROUP), dtype=jnp.uint32))
+
+
+def _groups(key: Array, operation: np.uint32, groups: Array) -> Array:
+    """Returns uint32[groups, 16, 128], one group of blocks after the other."""
     blocks: Array = lax.map(
         lambda group: _blocks(key, _positions(operation, group, _GROUP)), groups
     )
@@ -165,6 +169,32 @@ def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
         words = words.reshape(-1, 2)
     dtype = jnp.dtype(f"uint{bit_width}")
     return lax.bitcast_convert_type(words, dtype).reshape(-1)[:size].reshape(shape)
+
+
+def words_between(key: Key, start: Array, length: int, *, num_words: int) -> Array:
+    """Returns ``jax.random.bits(key, (num_words,))[start : start + length]``, and computes no more.
+
+    Devices that share a draw each compute their own part of it so.
+
+    Args:
+      key: as for ``jax.random.bits``, which it stands for: both use the key up.
+      start: the first word; may be traced.
+      length: how many words, at most ``num_words``. Beyond the end of the draw they are arbitrary.
+      num_words: the length of the whole draw, less than 2**32.
+
+    Example:
+      >>> words_between(seeded_key(0), 1, 1, num_words=2)
+      Array([3703499764], dtype=uint32)
+    """
+    of_group = _GROUP * _BLOCK_WORDS
+    if jax.random.key_impl(key) != CHACHA20 or num_words <= of_group:
+        whole = jnp.pad(jax.random.bits(key, (num_words,), jnp.uint32), (0, length))
+        return lax.dynamic_slice(whole, (start,), (length,))
+    start = jnp.asarray(start, jnp.uint32)
+    first = start // np.uint32(of_group)
+    groups = first + jnp.arange(-(-length // of_group) + 1, dtype=jnp.uint32)
+    words = _groups(jax.random.key_data(key), _BITS, groups).reshape(-1)
+    return lax.dynamic_slice(words, (start - first * np.uint32(of_group),), (length,))
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:

@@ -14,8 +14,9 @@ from tacit.inference.plan import Plan
 from tacit.models import Model
 from tacit.privacy.budget import Ledger, Run, RunRequest
 from tacit.privacy.statement import tail_of
+from tacit.processes import on_coordinator
 from tacit.rng import seeded_key
-from tacit.typing import Record
+from tacit.typing import Tree
 
 __all__ = ["Charges", "num_values_of", "tail_of_steps"]
 
@@ -31,7 +32,8 @@ class Charges:
     Attributes:
       plan: what is run.
       num_values: how many numbers the largest release has.
-      run: what the ledger has let begin.
+      run: what the ledger has let begin; None where there is none, and on other processes than the
+        coordinator, which alone pays.
     """
 
     plan: Plan
@@ -43,7 +45,7 @@ class Charges:
         cls,
         ledger: Ledger | None,
         plan: Plan,
-        records: Record,
+        records: Tree,
         *,
         start: int,
         stop: int,
@@ -73,7 +75,9 @@ class Charges:
             is_secure=is_secure,
             records=records,
         )
-        return cls(plan=plan, num_values=num_values, run=ledger.begin(request))
+        return cls(
+            plan=plan, num_values=num_values, run=on_coordinator(lambda: ledger.begin(request))
+        )
 
     @property
     def run_id(self) -> str | None:
@@ -82,6 +86,9 @@ class Charges:
 
     def pay(self, start: int, stop: int) -> None:
         """Pays for the steps from ``start`` to ``stop``, or raises."""
+        on_coordinator(lambda: self._pay(start, stop))
+
+    def _pay(self, start: int, stop: int) -> None:
         if self.run is not None:
             cost = self.plan.cost_between(start, stop)
             tail = tail_of(cost, num_values=self.num_values)

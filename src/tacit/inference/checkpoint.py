@@ -11,6 +11,7 @@ from tacit.inference.plan import Plan
 from tacit.models import Model
 from tacit.privacy.events import event_from_json, event_to_json
 from tacit.rng import seeded_key
+from tacit.tables import Distributed, OnHost
 from tacit.typing import Record, Tree
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
@@ -63,7 +64,10 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -
 
 
 def load_checkpoint(
-    directory: str | os.PathLike[str], plan: Plan, model: Model, records: Record
+    directory: str | os.PathLike[str],
+    plan: Plan,
+    model: Model,
+    records: Record | Distributed | OnHost,
 ) -> Checkpoint:
     """Reads a checkpoint of a run of ``plan``; of the records only the shapes are used."""
     arrays, document = _artefact.read(directory, "checkpoint")

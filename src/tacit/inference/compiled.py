@@ -10,9 +10,10 @@ from jax import lax
 
 from tacit.inference.base import Kernel, Method
 from tacit.models import Model
-from tacit.typing import Array, Key, Record, Tree
+from tacit.tables import Fetched, is_spread, over_shards
+from tacit.typing import Array, Key, Tree
 
-__all__ = ["Compiled", "compiled_kernel", "forget_kernels"]
+__all__ = ["Compiled", "compiled_kernel", "forget_kernels", "step_key"]
 
 _NUM_KEPT = 16
 
@@ -28,7 +29,7 @@ class Compiled(NamedTuple):
     """
 
     kernel: Kernel
-    advance: Callable[[Key, Tree, Record, Array], tuple[Tree, Tree]]
+    advance: Callable[[Key, Tree, Tree, Array], tuple[Tree, Tree]]
 
 
 def compiled_kernel(method: Method, model: Model) -> Compiled:
@@ -84,21 +85,38 @@ def _compile(method: Method, parts: _Parts) -> Compiled:
 _kept = functools.lru_cache(maxsize=_NUM_KEPT)(_compile)
 
 
+def step_key(key: Key, step: Array | int) -> Key:
+    """Returns the key of a chain's step: it follows the step, whatever the chunks are."""
+    return jax.random.fold_in(key, step)
+
+
 def _advance(
-    kernel: Kernel, keys: Key, states: Tree, records: Record, boundaries: Array
+    kernel: Kernel, keys: Key, states: Tree, records: Tree, boundaries: Array
 ) -> tuple[Tree, Tree]:
-    def chain(argument: tuple[Key, Tree]) -> tuple[Tree, Tree]:
-        key, state = argument
+    run = functools.partial(_advance_on, kernel)
+    if not is_spread(records):
+        return run(records, keys, states, boundaries)
+    # Around all steps, so that nothing but sums over shards is ever cut among devices.
+    return over_shards(run, records, keys, states, boundaries)
+
+
+def _advance_on(
+    kernel: Kernel, records: Tree, keys: Key, states: Tree, boundaries: Array
+) -> tuple[Tree, Tree]:
+    def chain(argument: tuple[Key, Tree, Array]) -> tuple[Tree, Tree]:
+        key, state, number = argument
+
+        def table_at(t: Array) -> Tree:
+            return records.at(number, t) if isinstance(records, Fetched) else records
 
         def step(t: Array, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
             state, total = carry
-            # The key follows the step, so that chunking never changes a result.
-            state, info = kernel.step(jax.random.fold_in(key, t), state, records)
+            state, info = kernel.step(step_key(key, t), state, table_at(t))
             return state, jax.tree.map(jnp.add, total, info)
 
         def segment(state: Tree, ends: tuple[Array, Array]) -> tuple[Tree, Tree]:
             first, last = ends
-            _, info = jax.eval_shape(kernel.step, key, state, records)
+            _, info = jax.eval_shape(lambda k, s: kernel.step(k, s, table_at(first)), key, state)
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
             state, total = lax.fori_loop(first, last, step, (state, nothing))
             mean = jax.tree.map(lambda leaf: leaf / jnp.maximum(last - first, 1), total)
@@ -106,4 +124,4 @@ def _advance(
 
         return lax.scan(segment, state, (boundaries[:-1], boundaries[1:]))
 
-    return lax.map(chain, (keys, states))
+    return lax.map(chain, (keys, states, jnp.arange(len(keys))))

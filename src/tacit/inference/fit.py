@@ -2,22 +2,25 @@
 
 import bisect
 import datetime
+import functools
 import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent, NoOpDpEvent
 
-from tacit import _check, _display, _tree
+from tacit import _check, _display
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference.base import Kernel
+from tacit.inference.chains import Chains, chunks_between
 from tacit.inference.charges import Charges, num_values_of
 from tacit.inference.checkpoint import Checkpoint
 from tacit.inference.compiled import compiled_kernel
+from tacit.inference.feeding import feed_of
 from tacit.inference.plan import Plan, calibrate_steps
 from tacit.inference.progress import OnProgress
 from tacit.models import Model
@@ -26,7 +29,9 @@ from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.clipping.isolation import require_no_table
 from tacit.privacy.events import composed, count_releases
 from tacit.privacy.statement import Statement, make_statement, tail_of
-from tacit.rng import fresh_key, seeded_key
+from tacit.processes import on_coordinator, shared_fresh_key
+from tacit.rng import seeded_key
+from tacit.tables import Distributed, OnHost, Table, as_table
 from tacit.typing import Record, Tree
 
 if TYPE_CHECKING:
@@ -76,7 +81,7 @@ class Fit:
 def fit(
     plan: Plan,
     model: Model,
-    records: Record,
+    records: Record | Distributed | OnHost,
     *,
     budget: Budget,
     seed: int | None = None,
@@ -100,7 +105,10 @@ def fit(
     Args:
       plan: what to run; ``num_steps=None`` runs until the budget is spent.
       model: what to infer.
-      records: the table; one row for each unit of privacy.
+      records: the table; one row for each unit of privacy. It may be in memory, spread over devices
+        and processes (`distribute`), or on the host (`OnHost`). Where several processes take part,
+        each calls this with the same arguments and gets the same result; only the coordinator draws
+        the key, pays the ledger, and calls ``progress`` and ``on_chunk``.
       budget: what may be spent; `Budget.non_private()` says that nothing is promised.
       seed: for tests and examples only: replaces the fresh key by a known one and marks the
         statement INSECURE.
@@ -114,7 +122,7 @@ def fit(
       chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
     """
     _require_fitting_records(plan, records)
-    kernel, advance = compiled_kernel(plan.method, model)
+    kernel = compiled_kernel(plan.method, model).kernel
     shape = jax.eval_shape(kernel.init, seeded_key(0))
     if resume is not None:
         _require_fitting_checkpoint(plan, shape, resume)
@@ -129,14 +137,22 @@ def fit(
         )
     chunk_steps = math.ceil(num_steps / _NUM_CHUNKS) if chunk_steps is None else chunk_steps
     _check.positive_integer(chunk_steps=chunk_steps)
+    feed = feed_of(records, kernel, shape, num_chains=plan.num_chains)
+    chunk_steps = min(chunk_steps, feed.max_steps or chunk_steps)
 
     def cost_until(step: int) -> DpEvent:
         return composed(history, plan.cost_between(start, step))
 
     def checkpoint_at(step: int) -> Checkpoint:
         return Checkpoint(
-            step, states, *_retained(kept), cost_until(step), is_secure, charges.run_id
+            step, chains.states, *chains.retained, cost_until(step), is_secure, charges.run_id
         )
+
+    def tell(step: int, spent_at: Callable[[int], float] | None) -> None:
+        if on_chunk is not None:
+            on_chunk(checkpoint_at(step))
+        if progress is not None and spent_at is not None:
+            progress(step=step, num_steps=num_steps, epsilon=spent_at(step))
 
     own_values = num_values_of(plan, model)
     num_values = _largest(plan, own_values)
@@ -144,18 +160,20 @@ def fit(
     budget.require(cost_until(num_steps), tail=tail)
     _warn_if_weak(plan, budget)
     is_secure = seed is None and (plan.spent_is_secure if resume is None else resume.is_secure)
+    mask = as_table(records).record.mask
+    rows_per_unit = None if mask is None else mask.shape[0]
     # All that could fail is made now: nothing may go wrong once records were read and paid for.
     statement = make_statement(
         cost=cost_until(num_steps),
         budget=budget,
-        unit=_unit(records),
+        unit=_unit(rows_per_unit),
         num_units=plan.method.num_records,
         num_values=num_values,
         is_secure=is_secure,
         method=plan.method,
         num_steps=num_steps,
         num_chains=plan.num_chains,
-        rows_per_unit=1 if records.mask is None else records.mask.shape[1],
+        rows_per_unit=rows_per_unit or 1,
         is_charged=ledger is not None,
     )
     charges = Charges.begin(
@@ -170,35 +188,19 @@ def fit(
     )
     _require_no_table(kernel, shape, records)
 
-    init_key, run_key = jax.random.split(fresh_key() if seed is None else seeded_key(seed))
-    chain_keys = jax.random.split(run_key, plan.num_chains)
-    states = (
-        jax.vmap(kernel.init)(jax.random.split(init_key, plan.num_chains))
-        if resume is None
-        else resume.states
-    )
-    kept = [] if resume is None or resume.kept is None else [(resume.kept, resume.info)]
-    chunks = _chunks(start, num_steps, chunk_steps, plan.kept_steps)
+    key = shared_fresh_key() if seed is None else seeded_key(seed)
+    chains = Chains(plan, model, key, resume=resume, mesh=getattr(records, "mesh", None))
+    chunks = chunks_between(start, num_steps, chunk_steps, plan.kept_steps)
+    stops = [chunk[-1] for chunk in chunks]
     spent_at = None
     if progress is not None:
-        spent_at = _epsilon_curve(
-            lambda step: budget.spent(cost_until(step), tail=tail), [chunk[-1] for chunk in chunks]
-        )
-
-    kept_steps = set(plan.kept_steps)
-    before = start
-    for boundaries in chunks:
-        stop = boundaries[-1]
+        spent_at = _epsilon_curve(lambda step: budget.spent(cost_until(step), tail=tail), stops)
+    spans = list(zip([start, *stops], stops, strict=False))
+    tables = feed.tables(chains.keys, spans, chunk_steps)
+    for chunk, (before, stop), table in zip(chunks, spans, tables, strict=True):
         charges.pay(before, stop)
-        states, emitted = advance(chain_keys, states, records, jnp.array([before, *boundaries]))
-        wanted = [boundaries.index(step) for step in sorted(kept_steps.intersection(boundaries))]
-        if wanted:
-            kept.append(jax.tree.map(lambda leaf, at=wanted: leaf[:, jnp.array(at)], emitted))
-        before = stop
-        if on_chunk is not None:
-            on_chunk(checkpoint_at(stop))
-        if progress is not None and spent_at is not None:
-            progress(step=stop, num_steps=num_steps, epsilon=spent_at(stop))
+        chains.take_on(table, [before, *chunk])
+        on_coordinator(functools.partial(tell, stop, spent_at))
 
     checkpoint = checkpoint_at(num_steps)
     statement = replace(
@@ -217,21 +219,6 @@ def fit(
         info=checkpoint.info,
         checkpoint=checkpoint,
     )
-
-
-def _chunks(
-    start: int, stop: int, chunk_steps: int, kept_steps: tuple[int, ...]
-) -> list[list[int]]:
-    """Cuts a run into chunks, each a list of boundaries of one length, padded with its end."""
-    chunks = []
-    for first in range(start, stop, chunk_steps):
-        last = min(first + chunk_steps, stop)
-        inside = kept_steps[
-            bisect.bisect_right(kept_steps, first) : bisect.bisect_left(kept_steps, last)
-        ]
-        chunks.append([*inside, last])
-    length = max(map(len, chunks))
-    return [chunk + [chunk[-1]] * (length - len(chunk)) for chunk in chunks]
 
 
 def _epsilon_curve(spent: Callable[[int], float], stops: list[int]) -> Callable[[int], float]:
@@ -255,14 +242,6 @@ def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:
     return jax.tree.map(
         lambda leaf: leaf.swapaxes(1, 2).reshape(-1, leaf.shape[1], *leaf.shape[3:]), kept
     )
-
-
-def _retained(kept: list[Any]) -> tuple[Tree, Tree]:
-    """What was kept so far, and the infos, each as one tree; None before the first."""
-    if not kept:
-        return None, None
-    states, info = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *kept)
-    return states, info
 
 
 def _warn_if_weak(plan: Plan, budget: Budget) -> None:
@@ -291,13 +270,13 @@ def _require_fitting_checkpoint(plan: Plan, shape: Tree, resume: Checkpoint) -> 
         )
 
 
-def _require_fitting_records(plan: Plan, records: Record) -> None:
-    if not isinstance(records, Record):
+def _require_fitting_records(plan: Plan, records: Table | Record) -> None:
+    if not isinstance(records, Record | Distributed | OnHost):
         raise InvalidArgumentError(
             f"records must be a Record table; got {type(records).__name__}. Make one with"
             " tacit.data.as_records(x, y)."
         )
-    found = _tree.num_records(records)
+    found = as_table(records).num_records
     if found != plan.method.num_records:
         raise InvalidArgumentError(
             f"records has {found} rows, but the method's sampling was configured for"
@@ -305,13 +284,13 @@ def _require_fitting_records(plan: Plan, records: Record) -> None:
         )
 
 
-def _require_no_table(kernel: Kernel, shape: Tree, records: Record) -> None:
+def _require_no_table(kernel: Kernel, shape: Tree, records: Tree) -> None:
     key = seeded_key(0)
     require_no_table(kernel.init, key, records=records)
     require_no_table(kernel.step, key, shape, records, records=records)
 
 
-def _unit(records: Record) -> str:
-    if records.mask is None:
+def _unit(rows_per_unit: int | None) -> str:
+    if rows_per_unit is None:
         return "one record (one row)"
-    return f"one person, with at most {records.mask.shape[1]} rows"
+    return f"one person, with at most {rows_per_unit} rows"

@@ -21,12 +21,13 @@ import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent
 
-from tacit import _check, _tree
+from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy import clipping
 from tacit.privacy.clipping import Clipping, Flat
-from tacit.privacy.noise import gaussian_noise, rounded_to_grid
+from tacit.privacy.noise import with_noise
 from tacit.privacy.sampling import Sampling
+from tacit.tables import Scattered, as_summing, as_table, is_spread, over_shards
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["GaussianSum"]
@@ -136,7 +137,8 @@ class GaussianSum:
         Args:
           key: fresh for every call; noise, batch and per-record keys all come from it.
           query: a function of one record and that record's key.
-          data: the records; every leaf has one row for each.
+          data: the records: a tree in which every leaf has one row for each, or a table of
+            `tacit.tables`, wherever it is.
           noise_multiplier: replaces the configured one, for schedules; positive, may be traced.
           record_key: replaces the key from which the records' keys come, so that several calls
             can show a record the same dropout mask. The clip bounds a record whatever its mask is,
@@ -198,17 +200,24 @@ class GaussianSum:
         record_key: Key | None,
     ) -> Tree:
         """Draws, clips, sums, adds noise, rounds and divides by the public rate."""
+        if is_spread(data):
+            return over_shards(
+                lambda shard, key, *others: self._release(key, clipped_sum, shard, *others),
+                data,
+                key,
+                noise_multiplier,
+                record_key,
+            )
         std = self._std(noise_multiplier)
         batch_key, own_key, noise_key = jax.random.split(key, 3)
         batch = self.sampling.draw(batch_key)
-        # A record's key follows its index, so that padding and batching never change it.
         source = own_key if record_key is None else record_key
-        keys = jax.vmap(lambda index: jax.random.fold_in(source, index))(batch.indices)
-        total = clipped_sum(_tree.take(data, batch.indices), keys, batch.mask)
+        table = as_summing(data)
+        total = table.clipped_sum(batch, source, clipped_sum, rate=self.sampling.rate)
         if std is not None:
-            noise = gaussian_noise(noise_key, total, std=std)
-            total = rounded_to_grid(jax.tree.map(jnp.add, total, noise), std=std)
-        return jax.tree.map(lambda value: value / self.sampling.rate, total)
+            total = with_noise(noise_key, total, std=std)
+        released = total.gathered() if isinstance(total, Scattered) else total
+        return jax.tree.map(lambda value: value / self.sampling.rate, released)
 
     def _std(self, noise_multiplier: Scalar | float | None) -> Scalar | float | None:
         """The standard deviation of a call's noise on the sum; None where there is none."""
@@ -232,7 +241,7 @@ class GaussianSum:
     def _require_isolated(self, loss: RecordLoss, params: Params, data: Tree, key: Key) -> None:
         num_records = self.sampling.num_records
         try:
-            found = _tree.num_records(data)
+            found = as_table(data).num_records
         except ValueError as error:
             raise InvalidArgumentError(f"data must have one row for each record: {error}") from None
         if found != num_records:
@@ -240,5 +249,5 @@ class GaussianSum:
                 f"data has {found} records but the sampling was configured with"
                 f" num_records={num_records}. The rate, and so the cost, would be wrong."
             )
-        record = jax.eval_shape(lambda table: jax.tree.map(lambda leaf: leaf[0], table), data)
+        record = as_table(data).record
         clipping.require_isolated(loss, params, record, key, num_records=num_records)

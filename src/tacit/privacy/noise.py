@@ -21,14 +21,44 @@ import numpy as np
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
+from tacit.rng import words_between
+from tacit.tables import Scattered
 from tacit.typing import Array, Key, Tree
 
-__all__ = ["MAX_MAGNITUDE", "gaussian_noise", "normals_from_words", "rounded_to_grid", "tail_delta"]
+__all__ = [
+    "MAX_MAGNITUDE",
+    "gaussian_noise",
+    "normals_from_words",
+    "rounded_to_grid",
+    "tail_delta",
+    "with_noise",
+]
 
 _RADIUS_BITS = 56
 
 MAX_MAGNITUDE = math.sqrt(2 * (_RADIUS_BITS + 1) * math.log(2))
 """The largest standard normal that can occur, 8.889, and the largest norm of a pair of them."""
+
+
+def with_noise(key: Key, total: Tree | Scattered, *, std: float | Array) -> Tree | Scattered:
+    """Returns a sum with `gaussian_noise` on it, rounded by `rounded_to_grid`.
+
+    Guarantee:
+      Each number of the sum gets its noise once, and the same noise wherever the sum lies. Where it
+      lies in slices on several devices, each makes the noise of its own slice and of no other.
+    """
+    if not isinstance(total, Scattered):
+        noise = gaussian_noise(key, total, std=std)
+        return rounded_to_grid(jax.tree.map(jnp.add, total, noise), std=std)
+    own, num_columns = total.own, total.num_columns
+    rows = jnp.arange(5, dtype=jnp.uint32)
+    starts = rows * np.uint32(num_columns) + total.first_column.astype(jnp.uint32)
+    words = jax.vmap(
+        lambda start: words_between(key, start, own.shape[1], num_words=5 * num_columns)
+    )(starts)
+    slice_noise = normals_from_words(words) * jnp.asarray(std, jnp.float32)
+    noisy: Array = rounded_to_grid(own + slice_noise.astype(own.dtype), std=std)
+    return total.with_own(noisy)
 
 
 def gaussian_noise(key: Key, tree: Tree, *, std: float | Array) -> Tree:

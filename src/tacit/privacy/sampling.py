@@ -20,7 +20,7 @@ costs O(batch) work however many records there are, and is exact to 64 random bi
 import functools
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import dp_accounting
 import jax
@@ -32,6 +32,7 @@ from scipy import stats
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.tables import Batch
 from tacit.typing import Array, Key
 
 __all__ = ["Batch", "FixedBatch", "FullBatch", "PoissonBatch", "Sampling"]
@@ -42,13 +43,6 @@ PLD it adds about a thousandth to epsilon, or less, where training is not done w
 (tests measure it)."""
 
 _MAX_RECORDS = 2**31 - 1
-
-
-class Batch(NamedTuple):
-    """Global indices of drawn records; where ``mask`` is False the index is padding."""
-
-    indices: Array
-    mask: Array
 
 
 class Sampling(Protocol):

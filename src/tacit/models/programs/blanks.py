@@ -17,10 +17,7 @@ _MOST_COMBINATIONS = 64
 
 def row_shapes(records: Sequence[Any], num_rows: int) -> list[jax.ShapeDtypeStruct]:
     """Returns the shapes of ``records`` with another number of rows; no value is read."""
-    return [
-        jax.ShapeDtypeStruct((num_rows, *leaf.shape[1:]), leaf.dtype)  # type: ignore[no-untyped-call]
-        for leaf in records
-    ]
+    return [jax.ShapeDtypeStruct((num_rows, *leaf.shape[1:]), leaf.dtype) for leaf in records]
 
 
 def blank_records(shapes: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from tacit import _tree
 from tacit.errors import CrossRecordError
+from tacit.tables import as_table
 from tacit.typing import Key, Params, RecordLoss, Tree
 
 __all__ = ["require_isolated", "require_no_table"]
@@ -70,11 +70,11 @@ def require_no_table(function: Callable[..., Any], *arguments: Tree, records: Tr
     Args:
       function: what to trace.
       *arguments: of the function, or their shapes and dtypes.
-      records: the table.
+      records: the table, a tree of arrays or wherever it is.
     """
-    leaves = jax.tree.leaves(records)
-    num_records = _tree.num_records(records)
-    row_sizes = {math.prod(leaf.shape[1:]) for leaf in leaves}
+    table = as_table(records)
+    leaves, num_records = jax.tree.leaves(records), table.num_records
+    row_sizes = {math.prod(leaf.shape) for leaf in jax.tree.leaves(table.record)}
     # Unlike `jax.make_jaxpr` this traces a function once only.
     for closed in _programs(jax.jit(function).trace(*arguments).jaxpr):
         for constant in _constants(closed):
@@ -156,6 +156,8 @@ def _is_one_of(constant: Any, leaves: list[Any]) -> bool:
             return True
         if jnp.shape(constant) != jnp.shape(leaf) or isinstance(leaf, jax.ShapeDtypeStruct):
             continue
+        if not getattr(leaf, "is_fully_addressable", True):
+            continue  # part of it is on other machines
         if np.shares_memory(np.asarray(constant), np.asarray(leaf)):
             return True
     return False

@@ -6,13 +6,20 @@ import hmac
 import jax
 import numpy as np
 
+from tacit.tables import Distributed, OnHost, RowSource
 from tacit.typing import Tree
 
 __all__ = ["fingerprint_of"]
 
+_LARGEST_READ_WHOLE = 2**28
+_NUM_ROWS_OF_LARGER = 4096
+
 
 def fingerprint_of(records: Tree, *, salt: bytes) -> str | None:
     """Returns a salted hash of a table, or None where its values are not all here.
+
+    Of a table on the host that is too large to be read for this, a few thousand rows are looked at,
+    at places that its size alone decides. A smaller one has the fingerprint that it has in memory.
 
     Guarantee:
       None of privacy. Whoever has the salt can test a guess of the whole table against it, so
@@ -26,6 +33,11 @@ def fingerprint_of(records: Tree, *, salt: bytes) -> str | None:
       (True, False)
     """
     digest = hmac.new(salt, digestmod=hashlib.sha256)
+    if isinstance(records, OnHost):
+        digest.update(_size_if_large(records.source))
+        records = _rows_of(records.source)
+    elif isinstance(records, Distributed):
+        records = jax.tree.map(lambda leaf: leaf[: records.num_records], records.rows)
     for path, leaf in jax.tree_util.tree_leaves_with_path(records):
         if not isinstance(leaf, jax.Array | np.ndarray) or isinstance(leaf, jax.core.Tracer):
             return None
@@ -35,3 +47,19 @@ def fingerprint_of(records: Tree, *, salt: bytes) -> str | None:
         digest.update(f"{jax.tree_util.keystr(path)} {values.dtype} {values.shape};".encode())
         digest.update(values.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _rows_of(source: RowSource) -> Tree:
+    number = source.num_records
+    if not _is_large(source):
+        return source.read(np.arange(number))
+    return source.read(np.linspace(0, number - 1, min(number, _NUM_ROWS_OF_LARGER)).astype(int))
+
+
+def _size_if_large(source: RowSource) -> bytes:
+    return f"some of {source.num_records};".encode() if _is_large(source) else b""
+
+
+def _is_large(source: RowSource) -> bool:
+    row = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(source.record))
+    return bool(source.num_records * row > _LARGEST_READ_WHOLE)

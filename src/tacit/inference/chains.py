@@ -1,0 +1,95 @@
+"""The chains of a run, taken on chunk by chunk, wherever its table is."""
+
+import bisect
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from tacit.inference.checkpoint import Checkpoint
+from tacit.inference.compiled import compiled_kernel
+from tacit.inference.plan import Plan
+from tacit.models import Model
+from tacit.processes import num_processes, translating_lost_workers
+from tacit.tables import at_home, everywhere
+from tacit.typing import Key, Tree
+
+__all__ = ["Chains", "chunks_between"]
+
+
+class Chains:
+    """States of all chains and what was retained of them; changes as it is taken on."""
+
+    def __init__(
+        self, plan: Plan, model: Model, key: Key, *, resume: Checkpoint | None, mesh: Mesh | None
+    ) -> None:
+        """Starts chains, or takes them from a checkpoint.
+
+        Args:
+          plan: what is run.
+          model: what is inferred.
+          key: used up.
+          resume: where to go on from.
+          mesh: the devices that share the table; None for one device.
+        """
+        self._kernel, self._advance = compiled_kernel(plan.method, model)
+        self._kept_steps, self._mesh = set(plan.kept_steps), mesh
+        init_key, run_key = jax.random.split(key)
+        self.keys = jax.random.split(run_key, plan.num_chains)
+        self._states = (
+            jax.vmap(self._kernel.init)(jax.random.split(init_key, plan.num_chains))
+            if resume is None
+            else resume.states
+        )
+        if mesh is not None:
+            self._states = everywhere(self._states, mesh)
+        self._kept: list[Any] = []
+        if resume is not None and resume.kept is not None:
+            self._kept.append((resume.kept, resume.info))
+
+    @property
+    def states(self) -> Tree:
+        """The states now, on this process's own device."""
+        return self._own(self._states)
+
+    @property
+    def retained(self) -> tuple[Tree, Tree]:
+        """What was kept so far, and the infos, each as one tree; None before the first."""
+        if not self._kept:
+            return None, None
+        states, info = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *self._kept)
+        return states, info
+
+    def take_on(self, table: Tree, boundaries: list[int]) -> None:
+        """Takes all chains from the first boundary to the last, and keeps what the plan says."""
+        before, *ends = boundaries
+        with translating_lost_workers(after_step=before):
+            self._states, emitted = self._advance(
+                self.keys, self._states, table, jnp.array(boundaries)
+            )
+            if num_processes() > 1:  # where a process is lost, it is noticed here
+                jax.block_until_ready(self._states)
+        wanted = [ends.index(step) for step in sorted(self._kept_steps.intersection(ends))]
+        if wanted:
+            chosen = jnp.array(wanted)
+            self._kept.append(jax.tree.map(lambda leaf: leaf[:, chosen], self._own(emitted)))
+
+    def _own(self, tree: Tree) -> Tree:
+        return tree if self._mesh is None else at_home(tree)
+
+
+def chunks_between(
+    start: int, stop: int, chunk_steps: int, kept_steps: Sequence[int]
+) -> list[list[int]]:
+    """Cuts a run into chunks, each a list of boundaries of one length, padded with its end."""
+    chunks = []
+    for first in range(start, stop, chunk_steps):
+        last = min(first + chunk_steps, stop)
+        inside = kept_steps[
+            bisect.bisect_right(kept_steps, first) : bisect.bisect_left(kept_steps, last)
+        ]
+        chunks.append([*inside, last])
+    length = max(map(len, chunks))
+    return [chunk + [chunk[-1]] * (length - len(chunk)) for chunk in chunks]

@@ -1,0 +1,114 @@
+"""Tables that stay on the host, such as memory-mapped files, and give out rows by number."""
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from tacit.tables.base import Batch, ClippedSum, sum_of_rows
+from tacit.tables.scattered import RECORDS
+from tacit.tables.shard import Shard
+from tacit.typing import Array, Key, Record, Tree
+
+__all__ = ["OnHost", "RowSource"]
+
+
+class RowSource(Protocol):
+    """Rows on the host, read by number."""
+
+    @property
+    def num_records(self) -> int:
+        """How many records there are."""
+        ...
+
+    @property
+    def record(self) -> Record:
+        """The shapes and dtypes of one record."""
+        ...
+
+    def read(self, indices: NDArray[np.integer[Any]]) -> Record:
+        """Returns the records of these numbers, in this order, as arrays of NumPy.
+
+        It costs what these records cost, however many there are, and may be called by several
+        threads.
+        """
+        ...
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["source", "mesh"])
+@dataclass(frozen=True)
+class OnHost:
+    """A table of which only drawn records ever come to a device.
+
+    `fit` reads the records of many steps ahead (`tables.fetched`). Elsewhere, and for methods that
+    draw inside of a loop, rows are read when they are asked for, while the device waits.
+
+    Guarantee:
+      A sum over a batch is that of the whole table in memory, up to the order of summation.
+
+    Attributes:
+      source: where the rows are; two tables are the same where their sources are.
+      mesh: devices with an axis "records" among which the work is shared; None for one device. With
+        several processes each reads what its own devices own.
+    """
+
+    source: RowSource
+    mesh: Mesh | None = field(default=None, repr=False)
+
+    @property
+    def num_records(self) -> int:
+        """How many records there are."""
+        return self.source.num_records
+
+    @property
+    def record(self) -> Record:
+        """The shapes of one record."""
+        return self.source.record
+
+    @property
+    def num_shards(self) -> int:
+        """How many devices share the work."""
+        return 1 if self.mesh is None else int(self.mesh.shape[RECORDS])
+
+    @property
+    def rows_in_shard(self) -> int:
+        """How many records each device owns, in order; the last one perhaps fewer."""
+        return -(-self.num_records // self.num_shards)
+
+    @property
+    def specs(self) -> "OnHost":
+        """Nothing of it is on a device."""
+        return self
+
+    def shard(self) -> Shard:
+        """Returns the table as a device sees it inside of `over_shards`."""
+        length = self.rows_in_shard
+        first = lax.axis_index(RECORDS) * length
+        return Shard(
+            fetch=lambda places: self._read(first + places),
+            length=length,
+            record=self.record,
+            num_records=self.num_records,
+        )
+
+    def clipped_sum(self, batch: Batch, key: Key, clipped_sum: ClippedSum, *, rate: float) -> Tree:
+        """Reads the batch and sums it, for a table that one device works on."""
+        del rate
+        return sum_of_rows(self._read(batch.indices), batch, key, clipped_sum)
+
+    def _read(self, indices: Array) -> Record:
+        def several(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((len(indices), *leaf.shape), leaf.dtype)
+
+        found: Record = jax.pure_callback(
+            lambda numbers: self.source.read(np.asarray(numbers)),
+            jax.tree.map(several, self.record),
+            indices,
+            vmap_method="sequential",
+        )
+        return found
