@@ -1,5 +1,6 @@
 """A study executed: nothing is spent before all is read and checked."""
 
+import contextlib
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -15,12 +16,13 @@ from tacit.cli._interrupting import GentleInterrupt
 from tacit.cli._notes import note
 from tacit.cli._run_directory import RunDirectory, read_progress, require_no_run, reserved
 from tacit.cli._study import Study
-from tacit.cli._within import (
-    open_data_set,
-    prepare_within,
-    require_units,
-    with_noise_scale,
+from tacit.cli._together import (
+    open_shared_data_set,
+    prepare_together,
+    require_same_run,
+    require_same_start,
 )
+from tacit.cli._within import require_units, with_noise_scale
 from tacit.data import Schema, Target, encode_table
 from tacit.data.csv import to_numbers
 from tacit.errors import InvalidArgumentError, TacitError
@@ -28,14 +30,14 @@ from tacit.estimators import Prepared, TableFit, fit_table, prepare
 from tacit.estimators.fitting import study_of
 from tacit.inference import Checkpoint, load_checkpoint
 from tacit.inference.progress import OnProgress
-from tacit.privacy.budget import Budget
-from tacit.privacy.ledger import DataSetLedger
+from tacit.privacy.budget import Budget, Ledger
+from tacit.processes import on_coordinator
 from tacit.rng import seeded_key
+from tacit.tables import Distributed, OnHost, as_table, distribute
 from tacit.typing import Record
 
 __all__ = ["Interrupted", "execute", "resume"]
 
-_DELTA = 1e-5
 Bar = Callable[[str], AbstractContextManager[OnProgress]]
 
 
@@ -59,21 +61,19 @@ def execute(study: Study, *, bar: Bar, overwrite: bool) -> TableFit:
             "give the public description of the table: --schema schema.toml. For a draft of one:"
             f" tacit schema {study.table} --output schema.toml."
         )
-    require_no_run(study.output, overwrite=overwrite)
+    on_coordinator(lambda: require_no_run(study.output, overwrite=overwrite))
     schema = read_schema(study.schema)
-    ledger = open_data_set(study.ledger, study.data_set)
+    ledger = open_shared_data_set(study.ledger, study.data_set)
     records = _records(study, schema)
-    num_records = len(records.weight)
+    num_records = as_table(records).num_records
     require_units(num_records, study.num_records)
-    delta = study.delta
-    if delta is None:
-        delta = _DELTA if ledger is None else ledger.rule.delta
-    prepared, scale = prepare_within(
+    require_same_run(study, schema, num_records=num_records)
+    prepared, scale = prepare_together(
         schema,
         study.recipe,
         num_records=num_records,
         epsilon=study.epsilon,
-        delta=delta,
+        delta=study.delta,
         ledger=ledger,
     )
     if scale > 1 and study.epsilon is not None:
@@ -96,17 +96,20 @@ def resume(study: Study, *, bar: Bar) -> TableFit:
     assert study.epsilon is not None
     assert study.delta is not None
     schema = read_schema(study.output / "schema.toml")
-    ledger = open_data_set(study.ledger, study.data_set)
+    ledger = open_shared_data_set(study.ledger, study.data_set)
     records = _records(study, schema)
-    require_units(len(records.weight), study.num_records)
+    num_records = as_table(records).num_records
+    require_units(num_records, study.num_records)
     budget = Budget(study.epsilon, study.delta) if study.is_private else Budget.non_private()
-    prepared = prepare(schema, study.recipe, num_records=len(records.weight), budget=budget)
+    prepared = prepare(schema, study.recipe, num_records=num_records, budget=budget)
     prepared = with_noise_scale(prepared, study.noise_scale)
+    require_same_run(study, schema, num_records=num_records)
     checkpoint = load_checkpoint(study.output, prepared.plan, prepared.model, records)
+    require_same_start(checkpoint)
     return _Execution(study, prepared, records, ledger, bar).run(checkpoint)
 
 
-def _records(study: Study, schema: Schema) -> Record:
+def _records(study: Study, schema: Schema) -> Record | OnHost:
     target = schema.target
     if study.target is not None and study.target != target.name:
         raise InvalidArgumentError(
@@ -140,17 +143,18 @@ def _records(study: Study, schema: Schema) -> Record:
 class _Execution:
     study: Study
     prepared: Prepared
-    records: Record
-    ledger: DataSetLedger | None
+    records: Record | OnHost
+    ledger: Ledger | None
     bar: Bar
 
     def run(self, checkpoint: Checkpoint | None) -> TableFit:
         folder, study = self.study.output, self.study
         recipe = study_of(self.prepared)["recipe"]
         earlier = [] if checkpoint is None else read_progress(folder, before=checkpoint.step)
+        records = _spread(self.records)
         directory = RunDirectory(
             folder=folder,
-            study=study.executed(num_records=len(self.records.weight), recipe=recipe),
+            study=study.executed(num_records=as_table(self.records).num_records, recipe=recipe),
             schema=self.prepared.schema,
             is_resumed=checkpoint is not None,
             earlier=earlier,
@@ -158,7 +162,10 @@ class _Execution:
         moments: list[dict[str, Any]] = []
         step = 0 if checkpoint is None else checkpoint.step
         epsilon = earlier[-1]["epsilon"] if earlier else 0.0
-        with reserved(folder, self._num_bytes()) as reservation, GentleInterrupt() as interrupt:
+        with contextlib.ExitStack() as stack:
+            place = reserved(folder, self._num_bytes())
+            reservation = on_coordinator(lambda: stack.enter_context(place))
+            interrupt = stack.enter_context(GentleInterrupt())
             with self.bar(self.prepared.recipe.method) as on_progress:
 
                 def tell(*, step: int, num_steps: int, epsilon: float) -> None:
@@ -169,7 +176,7 @@ class _Execution:
 
                 try:
                     table = fit_table(
-                        self.records,
+                        records,
                         self.prepared,
                         seed=study.seed,
                         ledger=self.ledger,
@@ -190,8 +197,13 @@ class _Execution:
                             f" fit --resume --output {folder}"
                         )
                     raise
-            reservation.release()
-            directory.finish(table, moments)
+
+            def finish() -> None:
+                assert reservation is not None
+                reservation.release()
+                directory.finish(table, moments)
+
+            on_coordinator(finish)
         return table
 
     def _stop(self, step: int, epsilon: float | str) -> NoReturn:
@@ -204,6 +216,11 @@ class _Execution:
         shape = jax.eval_shape(plan.method.build(self.prepared.model).init, seeded_key(0))
         num_states = len(plan.kept_steps) + 1
         return 2**21 + 4 * 4 * _tree.size(shape) * num_states * plan.num_chains
+
+
+def _spread(records: Record | OnHost) -> Record | Distributed | OnHost:
+    """Lets each device keep, or read, its own rows where there are several."""
+    return distribute(records) if jax.device_count() > 1 else records
 
 
 def _for_json(epsilon: float) -> float | str:
