@@ -15,6 +15,7 @@ from tacit.cli._files import read_schema, read_table
 from tacit.cli._interrupting import GentleInterrupt
 from tacit.cli._notes import note
 from tacit.cli._run_directory import RunDirectory, read_progress, require_no_run, reserved
+from tacit.cli._stored import open_stored, require_classes
 from tacit.cli._study import Study
 from tacit.cli._together import (
     open_shared_data_set,
@@ -116,6 +117,8 @@ def _records(study: Study, schema: Schema) -> Record | OnHost:
             f"--target is {study.target!r}, but the schema's target is {target.name!r}. Correct one"
             " of them."
         )
+    if study.table.is_dir():
+        return open_stored(study, schema)
     frame = read_table(study.table, schema)
     if study.weight is not None and study.weight in frame:
         frame[study.weight] = to_numbers(frame[study.weight])
@@ -131,11 +134,7 @@ def _records(study: Study, schema: Schema) -> Record | OnHost:
         labels = np.asarray(records.y)
         if records.mask is not None:
             labels = labels[np.asarray(records.mask)]
-        if len(np.unique(labels)) < 2:
-            raise InvalidArgumentError(
-                f"column {target.name!r}: all rows are of one class, so nothing can be learnt. Add"
-                " rows of the others. (Not for publication: it depends on the records.)"
-            )
+        require_classes(labels, target)
     return records
 
 

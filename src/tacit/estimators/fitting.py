@@ -24,6 +24,7 @@ from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.statement import statement_from_json
 from tacit.samplers import sampler_from_spec, sampler_spec
+from tacit.tables import Distributed, OnHost
 from tacit.typing import Record
 
 __all__ = [
@@ -138,7 +139,7 @@ class TableFit(FittedTable):
 
 
 def fit_table(
-    records: Record,
+    records: Record | Distributed | OnHost,
     prepared: Prepared,
     *,
     seed: int | None = None,
@@ -153,7 +154,8 @@ def fit_table(
       As `tacit.fit`, which does all of it: records are read by counted releases only.
 
     Args:
-      records: from `encode_table` with the schema that was prepared.
+      records: from `encode_table` with the schema that was prepared, or where `tacit.fit` takes
+        them from otherwise.
       prepared: from `prepare`, for as many records.
       seed: for tests and examples only; marks the statement INSECURE.
       ledger: is charged before anything is released.
