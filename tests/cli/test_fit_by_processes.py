@@ -87,21 +87,41 @@ def test_two_processes_make_the_run_that_one_makes_and_pay_once(table):
     assert spent[0] == spent[1]
 
 
+def wait_for_checkpoint(process, run):
+    path, deadline = run / "checkpoint.json", time.monotonic() + SECONDS
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return path
+
+
+def test_ctrl_c_stops_all_processes_after_what_is_paid_for(table):
+    process = launch("--steps", 4000, "--output", "stopped", "--json")
+    try:
+        checkpoint = wait_for_checkpoint(process, table / "stopped")
+        process.send_signal(signal.SIGINT)
+        told, errors = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    found = json.loads(told)
+    assert found["interrupted"]
+    assert found["step"] == json.loads(checkpoint.read_text())["step"] < 4000
+    assert "Traceback" not in errors
+
+
 def test_a_killed_worker_ends_the_run_with_an_exact_ledger_and_one_process_goes_on(table):
     before = runs_in("people.ledger")
     process = launch("--steps", 4000, *LEDGER, "--output", "killed")
     try:
-        checkpoint, deadline = table / "killed/checkpoint.json", time.monotonic() + SECONDS
-        while not checkpoint.exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        checkpoint = wait_for_checkpoint(process, table / "killed")
         os.kill(process_id_of(1, b"killed"), signal.SIGKILL)
         told, errors = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGKILL
-    assert "a process of this run was lost after step" in errors
+    assert "a process of this run was lost" in errors
     assert "go on with: tacit fit --resume --output killed" in errors
     assert "Traceback" not in told + errors
     assert "Check failure" not in told + errors

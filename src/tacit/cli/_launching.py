@@ -142,16 +142,20 @@ class Launched:
 
     @contextlib.contextmanager
     def _signals_passed_on(self) -> Iterator[None]:
-        before = signal.signal(signal.SIGINT, self._interrupt)
-        before_end = signal.signal(signal.SIGTERM, self._terminate)
+        actions = {
+            signal.SIGINT: self._interrupt,
+            signal.SIGTERM: self._terminate,
+            signal.SIGHUP: self._terminate,  # the terminal was closed
+        }
+        before = {number: signal.signal(number, act) for number, act in actions.items()}
         try:
             yield
         except BaseException:
             self.end()
             raise
         finally:
-            signal.signal(signal.SIGINT, before)
-            signal.signal(signal.SIGTERM, before_end)
+            for number, act in before.items():
+                signal.signal(number, act)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """Asks the coordinator, with which all stop; the second time all are told."""
