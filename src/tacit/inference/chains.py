@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from tacit.errors import InvalidArgumentError
 from tacit.inference.checkpoint import Checkpoint
 from tacit.inference.compiled import compiled_kernel
 from tacit.inference.plan import Plan
 from tacit.models import Model
 from tacit.processes import num_processes, translating_lost_workers
-from tacit.tables import at_home, everywhere
+from tacit.tables import CHAINS, at_home, everywhere
 from tacit.typing import Key, Tree
 
 __all__ = ["Chains", "chunks_between"]
@@ -36,6 +37,12 @@ class Chains:
         """
         self._kernel, self._advance = compiled_kernel(plan.method, model)
         self._kept_steps, self._mesh = set(plan.kept_steps), mesh
+        groups = 1 if mesh is None else mesh.shape.get(CHAINS, 1)
+        if plan.num_chains % groups:
+            raise InvalidArgumentError(
+                f"num_chains={plan.num_chains} must be a multiple of {groups}, the groups of"
+                " devices that share the chains. Change the plan, or the mesh."
+            )
         init_key, run_key = jax.random.split(key)
         self.keys = jax.random.split(run_key, plan.num_chains)
         self._states = (

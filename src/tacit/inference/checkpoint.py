@@ -1,5 +1,6 @@
 """Checkpoints: all that a run needs to go on, except its noise key, which is never stored."""
 
+import functools
 import os
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import jax
 from dp_accounting import DpEvent
 
 from tacit import _artefact
+from tacit.inference.compiled import step_on_table
 from tacit.inference.plan import Plan
 from tacit.models import Model
 from tacit.privacy.events import event_from_json, event_to_json
@@ -74,7 +76,7 @@ def load_checkpoint(
     kernel = plan.method.build(model)
     key = seeded_key(0)
     state = jax.eval_shape(kernel.init, key)
-    _, info = jax.eval_shape(kernel.step, key, state, records)
+    _, info = jax.eval_shape(functools.partial(step_on_table, kernel), key, state, records)
     states = _artefact.unflatten(
         arrays, state, prefix="checkpoint['states']", leading=(plan.num_chains,)
     )

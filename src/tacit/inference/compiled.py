@@ -10,10 +10,10 @@ from jax import lax
 
 from tacit.inference.base import Kernel, Method
 from tacit.models import Model
-from tacit.tables import Fetched, is_spread, over_shards
+from tacit.tables import CHAINS, Fetched, is_spread, on_table, shared_among
 from tacit.typing import Array, Key, Tree
 
-__all__ = ["Compiled", "compiled_kernel", "forget_kernels", "step_key"]
+__all__ = ["Compiled", "compiled_kernel", "forget_kernels", "step_key", "step_on_table"]
 
 _NUM_KEPT = 16
 
@@ -85,6 +85,15 @@ def _compile(method: Method, parts: _Parts) -> Compiled:
 _kept = functools.lru_cache(maxsize=_NUM_KEPT)(_compile)
 
 
+def step_on_table(kernel: Kernel, key: Key, state: Tree, records: Tree) -> tuple[Tree, Tree]:
+    """Makes one step of a kernel on a table, wherever that is."""
+
+    def step(table: Tree, key: Key, state: Tree) -> tuple[Tree, Tree]:
+        return kernel.step(key, state, table)
+
+    return on_table(step, records, key, state)
+
+
 def step_key(key: Key, step: Array | int) -> Key:
     """Returns the key of a chain's step: it follows the step, whatever the chunks are."""
     return jax.random.fold_in(key, step)
@@ -93,16 +102,21 @@ def step_key(key: Key, step: Array | int) -> Key:
 def _advance(
     kernel: Kernel, keys: Key, states: Tree, records: Tree, boundaries: Array
 ) -> tuple[Tree, Tree]:
-    run = functools.partial(_advance_on, kernel)
-    if not is_spread(records):
-        return run(records, keys, states, boundaries)
+    shares_chains = is_spread(records) and CHAINS in records.mesh.shape
+
+    def on_shard(shard: Tree, boundaries: Array, *chains: Tree) -> tuple[Tree, Tree]:
+        run = functools.partial(_advance_chains, kernel, shard, boundaries)
+        return shared_among(CHAINS, run, chains) if shares_chains else run(chains)
+
     # Around all steps, so that nothing but sums over shards is ever cut among devices.
-    return over_shards(run, records, keys, states, boundaries)
+    return on_table(on_shard, records, boundaries, keys, states, jnp.arange(len(keys)))
 
 
-def _advance_on(
-    kernel: Kernel, records: Tree, keys: Key, states: Tree, boundaries: Array
+def _advance_chains(
+    kernel: Kernel, records: Tree, boundaries: Array, chains: tuple[Key, Tree, Array]
 ) -> tuple[Tree, Tree]:
+    """Takes chains on, given as their keys, states and numbers."""
+
     def chain(argument: tuple[Key, Tree, Array]) -> tuple[Tree, Tree]:
         key, state, number = argument
 
@@ -124,4 +138,4 @@ def _advance_on(
 
         return lax.scan(segment, state, (boundaries[:-1], boundaries[1:]))
 
-    return lax.map(chain, (keys, states, jnp.arange(len(keys))))
+    return lax.map(chain, chains)

@@ -1,5 +1,6 @@
 """Ensembles over disjoint shards: many members for the price of one."""
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,6 +14,7 @@ from tacit.inference.base import Info, Kernel, Method, State
 from tacit.models import Model
 from tacit.privacy.events import ParallelDpEvent
 from tacit.rng import seeded_key
+from tacit.tables import RECORDS, Shard, shared_among
 from tacit.typing import Array, Key, Record, Tree
 
 __all__ = ["Ensemble"]
@@ -96,10 +98,18 @@ class Ensemble:
         def init(key: Key) -> State:
             return jax.vmap(kernel.init)(jax.random.split(key, self.num_shards))
 
-        def step(key: Key, states: State, records: Record) -> tuple[State, Info]:
+        def step(key: Key, states: State, records: Record | Shard) -> tuple[State, Info]:
             keys = jax.random.split(key, self.num_shards)
-            # One after the other: it compiles once and takes the memory of one member.
-            return lax.map(lambda one: kernel.step(*one), (keys, states, self._shards(records)))
+
+            def own_members(rows: Record, keys: Key, states: State) -> tuple[State, Info]:
+                # One after the other: it compiles once and takes the memory of one member.
+                return lax.map(lambda one: kernel.step(*one), (keys, states, self._shards(rows)))
+
+            if not isinstance(records, Shard):
+                return own_members(records, keys, states)
+            # A device that holds the rows of some members takes these members on, and no other.
+            run = functools.partial(own_members, self._rows_of_members(records))
+            return shared_among(RECORDS, run, keys, states)
 
         def retain(states: State) -> Tree:
             return jax.vmap(kernel.retain)(states)
@@ -110,7 +120,17 @@ class Ensemble:
         """The table with an axis of shards before that of records."""
 
         def split(leaf: Array) -> Array:
-            return leaf.reshape(self.num_shards, self.member.num_records, *leaf.shape[1:])
+            return leaf.reshape(-1, self.member.num_records, *leaf.shape[1:])
 
         sharded: Record = jax.tree.map(split, records)
         return sharded
+
+    def _rows_of_members(self, shard: Shard) -> Record:
+        if shard.rows is None or shard.length % self.member.num_records:
+            raise InvalidArgumentError(
+                f"an Ensemble of {self.num_shards} members must have whole members on each device,"
+                f" in memory; got a table on devices that own {shard.length} records each, where a"
+                f" member has {self.member.num_records}. Use a mesh whose number of devices divides"
+                f" {self.num_shards}, and a table in memory."
+            )
+        return shard.rows

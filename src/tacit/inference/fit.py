@@ -19,7 +19,7 @@ from tacit.inference.base import Kernel
 from tacit.inference.chains import Chains, chunks_between
 from tacit.inference.charges import Charges, num_values_of
 from tacit.inference.checkpoint import Checkpoint
-from tacit.inference.compiled import compiled_kernel
+from tacit.inference.compiled import compiled_kernel, step_on_table
 from tacit.inference.feeding import feed_of
 from tacit.inference.plan import Plan, calibrate_steps
 from tacit.inference.progress import OnProgress
@@ -287,7 +287,8 @@ def _require_fitting_records(plan: Plan, records: Table | Record) -> None:
 def _require_no_table(kernel: Kernel, shape: Tree, records: Tree) -> None:
     key = seeded_key(0)
     require_no_table(kernel.init, key, records=records)
-    require_no_table(kernel.step, key, shape, records, records=records)
+    step = functools.partial(step_on_table, kernel)
+    require_no_table(step, key, shape, records, records=records)
 
 
 def _unit(rows_per_unit: int | None) -> str:

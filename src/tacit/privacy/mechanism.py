@@ -12,8 +12,8 @@ noisy sum leaves it is rounded to a grid a little finer than the noise, because 
 floating-point sums tell more than their values.
 """
 
+import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import dp_accounting
@@ -27,7 +27,7 @@ from tacit.privacy import clipping
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.noise import with_noise
 from tacit.privacy.sampling import Sampling
-from tacit.tables import Scattered, as_summing, as_table, is_spread, over_shards
+from tacit.tables import ClippedSum, Scattered, as_summing, as_table, on_table
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["GaussianSum"]
@@ -158,7 +158,8 @@ class GaussianSum:
                 chunk_size=self.chunk_size,
             )
 
-        return self._release(key, clipped_sum, data, noise_multiplier, record_key)
+        release = functools.partial(self._release, clipped_sum)
+        return on_table(release, data, key, noise_multiplier, record_key)
 
     def gradient(
         self,
@@ -189,25 +190,18 @@ class GaussianSum:
                 chunk_size=self.chunk_size,
             )
 
-        return self._release(key, clipped_sum, data, noise_multiplier, record_key)
+        release = functools.partial(self._release, clipped_sum)
+        return on_table(release, data, key, noise_multiplier, record_key)
 
     def _release(
         self,
-        key: Key,
-        clipped_sum: Callable[[Tree, Key, Array], Tree],
+        clipped_sum: ClippedSum,
         data: Tree,
+        key: Key,
         noise_multiplier: Scalar | float | None,
         record_key: Key | None,
     ) -> Tree:
         """Draws, clips, sums, adds noise, rounds and divides by the public rate."""
-        if is_spread(data):
-            return over_shards(
-                lambda shard, key, *others: self._release(key, clipped_sum, shard, *others),
-                data,
-                key,
-                noise_multiplier,
-                record_key,
-            )
         std = self._std(noise_multiplier)
         batch_key, own_key, noise_key = jax.random.split(key, 3)
         batch = self.sampling.draw(batch_key)

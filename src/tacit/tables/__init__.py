@@ -3,12 +3,23 @@
 from tacit.tables.base import Batch, ClippedSum, InMemory, Summing, Table, as_summing, as_table
 from tacit.tables.distributed import Distributed, distribute
 from tacit.tables.fetched import DrawnInLoopError, Fetched, FetchedStep, Recorder, fetch
-from tacit.tables.mesh import at_home, everywhere, is_spread, over_shards, records_mesh
+from tacit.tables.mesh import (
+    CHAINS,
+    at_home,
+    device_mesh,
+    everywhere,
+    is_spread,
+    on_table,
+    over_shards,
+    shared_among,
+)
 from tacit.tables.on_host import OnHost, RowSource
-from tacit.tables.scattered import Scattered
+from tacit.tables.scattered import RECORDS, Scattered
 from tacit.tables.shard import Shard
 
 __all__ = [
+    "CHAINS",
+    "RECORDS",
     "Batch",
     "ClippedSum",
     "Distributed",
@@ -26,10 +37,12 @@ __all__ = [
     "as_summing",
     "as_table",
     "at_home",
+    "device_mesh",
     "distribute",
     "everywhere",
     "fetch",
     "is_spread",
+    "on_table",
     "over_shards",
-    "records_mesh",
+    "shared_among",
 ]

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
 from tacit import _tree
-from tacit.tables.mesh import records_mesh, require_records_axis
+from tacit.tables.mesh import device_mesh, require_records_axis
 from tacit.tables.on_host import OnHost
 from tacit.tables.scattered import RECORDS
 from tacit.tables.shard import Shard
@@ -61,6 +61,7 @@ class Distributed:
         """Returns the table as a device sees it inside of `over_shards`, where rows are its own."""
         return Shard(
             fetch=lambda places: _tree.take(self.rows, places),
+            rows=self.rows,
             length=_tree.num_records(self.rows),
             record=self.record,
             num_records=self.num_records,
@@ -87,7 +88,7 @@ def distribute(records: Record | OnHost, mesh: Mesh | None = None) -> Distribute
       >>> table.num_records, table.num_shards
       (5, 1)
     """
-    mesh = records_mesh() if mesh is None else mesh
+    mesh = device_mesh() if mesh is None else mesh
     require_records_axis(mesh)
     if isinstance(records, OnHost):
         return replace(records, mesh=mesh)

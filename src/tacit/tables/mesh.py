@@ -6,36 +6,50 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.tables.scattered import RECORDS
 from tacit.typing import Array, Tree
 
 __all__ = [
+    "CHAINS",
     "at_home",
+    "device_mesh",
     "everywhere",
     "is_spread",
+    "on_table",
     "over_shards",
-    "records_mesh",
     "require_records_axis",
+    "shared_among",
 ]
 
 
-def records_mesh(num_devices: int | None = None) -> Mesh:
-    """Returns a mesh of one axis, "records", over all devices of all processes or the first few.
+def device_mesh(*, records: int | None = None, chains: int = 1) -> Mesh:
+    """Returns a mesh of the devices of all processes.
+
+    Args:
+      records: among how many devices a table is cut; by default among all that there are.
+      chains: how many such groups share the chains of a run, each with a table of its own.
 
     Example:
-      >>> records_mesh(1).shape
-      OrderedDict({'records': 1})
+      >>> dict(device_mesh(records=1).shape)
+      {'records': 1}
     """
     devices = jax.devices()
-    if num_devices is not None and not 1 <= num_devices <= len(devices):
+    _check.positive_integer(chains=chains)
+    records = len(devices) // chains if records is None else records
+    _check.positive_integer(records=records)
+    if records * chains > len(devices):
         raise InvalidArgumentError(
-            f"num_devices must be from 1 to {len(devices)}, what JAX finds; got {num_devices}."
+            f"records={records} times chains={chains} must be at most {len(devices)}, the devices"
+            " that JAX finds."
         )
-    return Mesh(np.array(devices[:num_devices]), (RECORDS,))
+    chosen = np.array(devices[: records * chains]).reshape(chains, records)
+    return Mesh(chosen[0], (RECORDS,)) if chains == 1 else Mesh(chosen, (CHAINS, RECORDS))
 
 
 def require_records_axis(mesh: Mesh) -> None:
@@ -43,8 +57,12 @@ def require_records_axis(mesh: Mesh) -> None:
     if RECORDS not in mesh.shape:
         raise InvalidArgumentError(
             f'mesh must have an axis "{RECORDS}"; got {mesh.axis_names}. Make one with'
-            " tacit.tables.records_mesh()."
+            " tacit.tables.device_mesh()."
         )
+
+
+CHAINS = "chains"
+"""The axis of a mesh among whose devices the chains of a run are shared."""
 
 
 class Spread(Protocol):
@@ -89,6 +107,34 @@ def over_shards(function: Callable[..., Tree], table: Spread, *arguments: Tree) 
         out_specs=P(),
         check_vma=False,
     )(table, *arguments)
+
+
+def on_table(function: Callable[..., Tree], table: Any, *arguments: Tree) -> Tree:
+    """Runs ``function(table, *arguments)``, on every shard of it where devices share it."""
+    if is_spread(table):
+        return over_shards(function, table, *arguments)
+    return function(table, *arguments)
+
+
+def shared_among(axis: str, function: Callable[..., Tree], *trees: Tree) -> Tree:
+    """Runs a function on this device's part of the leading axis, and gathers all devices' results.
+
+    To be called inside of `over_shards`. Each device of the axis takes an equal run of the leading
+    axis of all trees, which must be alike on them; so are the results.
+
+    Args:
+      axis: of the mesh.
+      function: of the parts; its results have the same leading axis.
+      *trees: of arrays.
+    """
+    size = lax.axis_size(axis)
+
+    def own(leaf: Array) -> Array:
+        length = leaf.shape[0] // size
+        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(axis) * length, length)
+
+    found = function(*jax.tree.map(own, trees))
+    return jax.tree.map(lambda leaf: lax.all_gather(leaf, axis, axis=0, tiled=True), found)
 
 
 def everywhere(tree: Tree, mesh: Mesh) -> Tree:

@@ -91,6 +91,7 @@ class OnHost:
         first = lax.axis_index(RECORDS) * length
         return Shard(
             fetch=lambda places: self._read(first + places),
+            rows=None,
             length=length,
             record=self.record,
             num_records=self.num_records,

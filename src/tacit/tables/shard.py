@@ -28,12 +28,14 @@ class Shard:
 
     Attributes:
       fetch: returns the rows at these places of this shard.
+      rows: all of its rows, where they are on the device.
       length: how many places it has.
       record: the shapes of one record.
       num_records: how many records there are in the whole table.
     """
 
     fetch: Callable[[Array], Record]
+    rows: Record | None
     length: int
     record: Record
     num_records: int
