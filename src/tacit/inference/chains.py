@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from tacit.errors import InvalidArgumentError
 from tacit.inference.checkpoint import Checkpoint
@@ -14,7 +15,7 @@ from tacit.inference.compiled import compiled_kernel
 from tacit.inference.plan import Plan
 from tacit.models import Model
 from tacit.processes import num_processes, translating_lost_workers
-from tacit.tables import CHAINS, at_home, everywhere
+from tacit.tables import CHAINS, at_home, cut_of, everywhere
 from tacit.typing import Key, Tree
 
 __all__ = ["Chains", "chunks_between"]
@@ -51,7 +52,11 @@ class Chains:
             else resume.states
         )
         if mesh is not None:
-            self._states = everywhere(self._states, mesh)
+            # The leading axis counts chains.
+            self._states = everywhere(
+                self._states, mesh, lambda leaf: P(None, *cut_of(leaf.shape[1:], mesh))
+            )
+        self._at_home: Tree | None = None
         self._kept: list[Any] = []
         if resume is not None and resume.kept is not None:
             self._kept.append((resume.kept, resume.info))
@@ -59,7 +64,9 @@ class Chains:
     @property
     def states(self) -> Tree:
         """The states now, on this process's own device."""
-        return self._own(self._states)
+        if self._at_home is None:
+            self._at_home = self._own(self._states)
+        return self._at_home
 
     @property
     def retained(self) -> tuple[Tree, Tree]:
@@ -76,12 +83,14 @@ class Chains:
             self._states, emitted = self._advance(
                 self.keys, self._states, table, jnp.array(boundaries)
             )
-            if num_processes() > 1:  # where a process is lost, it is noticed here
-                jax.block_until_ready(self._states)
+            self._at_home = None
+            if num_processes() > 1:  # what is cut among processes is gathered by all of them
+                self._at_home = jax.block_until_ready(self._own(self._states))
+            own = self._own(emitted)
         wanted = [ends.index(step) for step in sorted(self._kept_steps.intersection(ends))]
         if wanted:
             chosen = jnp.array(wanted)
-            self._kept.append(jax.tree.map(lambda leaf: leaf[:, chosen], self._own(emitted)))
+            self._kept.append(jax.tree.map(lambda leaf: leaf[:, chosen], own))
 
     def _own(self, tree: Tree) -> Tree:
         return tree if self._mesh is None else at_home(tree)

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh
 
 from tacit.inference.base import Kernel, Method
 from tacit.models import Model
-from tacit.tables import CHAINS, Fetched, is_spread, on_table, shared_among
+from tacit.tables import CHAINS, PARAMETERS, Fetched, cut_of, is_spread, on_table, shared_among
 from tacit.typing import Array, Key, Tree
 
 __all__ = ["Compiled", "compiled_kernel", "forget_kernels", "step_key", "step_on_table"]
@@ -102,7 +103,9 @@ def step_key(key: Key, step: Array | int) -> Key:
 def _advance(
     kernel: Kernel, keys: Key, states: Tree, records: Tree, boundaries: Array
 ) -> tuple[Tree, Tree]:
-    shares_chains = is_spread(records) and CHAINS in records.mesh.shape
+    mesh = records.mesh if is_spread(records) else None
+    shares_chains = mesh is not None and CHAINS in mesh.shape
+    kernel = _with_states_cut(kernel, mesh)
 
     def on_shard(shard: Tree, boundaries: Array, *chains: Tree) -> tuple[Tree, Tree]:
         run = functools.partial(_advance_chains, kernel, shard, boundaries)
@@ -110,6 +113,21 @@ def _advance(
 
     # Around all steps, so that nothing but sums over shards is ever cut among devices.
     return on_table(on_shard, records, boundaries, keys, states, jnp.arange(len(keys)))
+
+
+def _with_states_cut(kernel: Kernel, mesh: Mesh | None) -> Kernel:
+    """Returns the kernel with states that stay cut among the devices that share parameters."""
+    if mesh is None or PARAMETERS not in mesh.shape:
+        return kernel
+
+    def step(key: Key, state: Tree, records: Tree) -> tuple[Tree, Tree]:
+        state, info = kernel.step(key, state, records)
+        cut = jax.tree.map(
+            lambda leaf: lax.with_sharding_constraint(leaf, cut_of(leaf.shape, mesh)), state
+        )
+        return cut, info
+
+    return kernel._replace(step=step)
 
 
 def _advance_chains(

@@ -5,7 +5,9 @@ from tacit.tables.distributed import Distributed, distribute
 from tacit.tables.fetched import DrawnInLoopError, Fetched, FetchedStep, Recorder, fetch
 from tacit.tables.mesh import (
     CHAINS,
+    PARAMETERS,
     at_home,
+    cut_of,
     device_mesh,
     everywhere,
     is_spread,
@@ -19,6 +21,7 @@ from tacit.tables.shard import Shard
 
 __all__ = [
     "CHAINS",
+    "PARAMETERS",
     "RECORDS",
     "Batch",
     "ClippedSum",
@@ -37,6 +40,7 @@ __all__ = [
     "as_summing",
     "as_table",
     "at_home",
+    "cut_of",
     "device_mesh",
     "distribute",
     "everywhere",

@@ -1,5 +1,6 @@
 """Meshes of devices: who shares a table, and what lies on all of them alike."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -17,7 +19,9 @@ from tacit.typing import Array, Tree
 
 __all__ = [
     "CHAINS",
+    "PARAMETERS",
     "at_home",
+    "cut_of",
     "device_mesh",
     "everywhere",
     "is_spread",
@@ -28,28 +32,32 @@ __all__ = [
 ]
 
 
-def device_mesh(*, records: int | None = None, chains: int = 1) -> Mesh:
+def device_mesh(*, records: int | None = None, chains: int = 1, parameters: int = 1) -> Mesh:
     """Returns a mesh of the devices of all processes.
 
     Args:
       records: among how many devices a table is cut; by default among all that there are.
       chains: how many such groups share the chains of a run, each with a table of its own.
+      parameters: among how many devices parameters and the rest of a state are cut, for networks
+        that are too large for one.
 
     Example:
       >>> dict(device_mesh(records=1).shape)
       {'records': 1}
     """
     devices = jax.devices()
-    _check.positive_integer(chains=chains)
-    records = len(devices) // chains if records is None else records
+    _check.positive_integer(chains=chains, parameters=parameters)
+    records = len(devices) // (chains * parameters) if records is None else records
     _check.positive_integer(records=records)
-    if records * chains > len(devices):
+    sizes = {CHAINS: chains, RECORDS: records, PARAMETERS: parameters}
+    if math.prod(sizes.values()) > len(devices):
         raise InvalidArgumentError(
-            f"records={records} times chains={chains} must be at most {len(devices)}, the devices"
-            " that JAX finds."
+            f"chains={chains}, records={records} and parameters={parameters} must multiply to at"
+            f" most {len(devices)}, the devices that JAX finds."
         )
-    chosen = np.array(devices[: records * chains]).reshape(chains, records)
-    return Mesh(chosen[0], (RECORDS,)) if chains == 1 else Mesh(chosen, (CHAINS, RECORDS))
+    axes = {name: size for name, size in sizes.items() if size > 1 or name == RECORDS}
+    chosen = np.array(devices[: math.prod(sizes.values())])
+    return Mesh(chosen.reshape(*axes.values()), tuple(axes))
 
 
 def require_records_axis(mesh: Mesh) -> None:
@@ -63,6 +71,10 @@ def require_records_axis(mesh: Mesh) -> None:
 
 CHAINS = "chains"
 """The axis of a mesh among whose devices the chains of a run are shared."""
+
+
+PARAMETERS = "parameters"
+"""The axis of a mesh among whose devices parameters are cut; XLA shares out the work on them."""
 
 
 class Spread(Protocol):
@@ -105,6 +117,7 @@ def over_shards(function: Callable[..., Tree], table: Spread, *arguments: Tree) 
         mesh=table.mesh,
         in_specs=(table.specs, *(P() for _ in arguments)),
         out_specs=P(),
+        axis_names=set(table.mesh.axis_names) - {PARAMETERS},
         check_vma=False,
     )(table, *arguments)
 
@@ -137,21 +150,41 @@ def shared_among(axis: str, function: Callable[..., Tree], *trees: Tree) -> Tree
     return jax.tree.map(lambda leaf: lax.all_gather(leaf, axis, axis=0, tiled=True), found)
 
 
-def everywhere(tree: Tree, mesh: Mesh) -> Tree:
-    """Puts values that all processes have alike on every device of a mesh.
+def cut_of(shape: tuple[int, ...], mesh: Mesh) -> P:
+    """Returns how an array of a state is cut: along its longest axis that can be, or not at all."""
+    size = mesh.shape.get(PARAMETERS, 1)
+    fitting = [axis for axis, length in enumerate(shape) if length % size == 0 and length >= size]
+    if size == 1 or not fitting:
+        return P()
+    longest = max(fitting, key=lambda axis: shape[axis])
+    return P(*(PARAMETERS if axis == longest else None for axis in range(len(shape))))
+
+
+def everywhere(tree: Tree, mesh: Mesh, spec_of: Callable[[Array], P] | None = None) -> Tree:
+    """Puts values that all processes have alike on the devices of a mesh, whole or cut.
 
     Unlike ``jax.device_put`` this does not ask the other processes, so any thread may call it.
     """
 
     def put(leaf: Any) -> Array:
         values = np.asarray(leaf)
+        spec = P() if spec_of is None else spec_of(leaf)
         return jax.make_array_from_callback(
-            values.shape, NamedSharding(mesh, P()), lambda index: values[index]
+            values.shape, NamedSharding(mesh, spec), lambda index: values[index]
         )
 
     return jax.tree.map(put, tree)
 
 
 def at_home(tree: Tree) -> Tree:
-    """Returns values that lie on every device of a mesh as arrays of this process's own device."""
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
+    """Returns values on the devices of a mesh as arrays of this process's own device.
+
+    Where they are cut among processes, all of these must call it.
+    """
+
+    def whole(leaf: Array) -> Array:
+        if leaf.is_fully_replicated or leaf.is_fully_addressable:
+            return jnp.asarray(np.asarray(leaf))
+        return jnp.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+
+    return jax.tree.map(whole, tree)
