@@ -23,7 +23,8 @@ from tacit.models import (
     bayesian,
     from_function,
 )
-from tacit.posterior import Posterior, load_posterior, predict
+from tacit.posterior import Posterior, load_posterior
+from tacit.prediction import predict
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
@@ -105,10 +106,10 @@ def test_dropout_predictions_average_over_fresh_masks():
 
 def test_fewer_draws_are_spread_over_the_chains_and_more_go_round_again():
     posterior = posterior_of(classifier())
-    assert posterior._indices(None).tolist() == list(range(10))
-    assert posterior._indices(2).tolist() == [4, 9]
-    assert posterior._indices(1).tolist() == [9]
-    assert posterior._indices(12).tolist() == [*range(10), 0, 1]
+    assert posterior.indices(None).tolist() == list(range(10))
+    assert posterior.indices(2).tolist() == [4, 9]
+    assert posterior.indices(1).tolist() == [9]
+    assert posterior.indices(12).tolist() == [*range(10), 0, 1]
     with pytest.raises(InvalidArgumentError, match="num_draws"):
         posterior.draws(0)
 

@@ -55,7 +55,8 @@ from tacit.models import (
     from_nnx,
     from_program,
 )
-from tacit.posterior import Posterior, load_posterior, predict
+from tacit.posterior import Posterior, load_posterior
+from tacit.prediction import predict
 from tacit.privacy.accounting import (
     GDP,
     PLD,

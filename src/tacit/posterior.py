@@ -1,4 +1,4 @@
-"""A posterior: retained states, a way to draw parameters from them, and what they predict.
+"""A posterior: retained states, and a way to draw parameters from them.
 
 Everything here is post-processing of released values and costs nothing, as long as the inputs it is
 asked about are public or consented to; on private records a prediction that leaves the house is a
@@ -10,34 +10,22 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from tacit import _artefact, _check, _display, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.metrics.uncertainty import (
-    ClassificationUncertainty,
-    RegressionUncertainty,
-    classification_moments,
-    decompose_classification,
-    decompose_regression,
-    merge_moments,
-    regression_moments,
-)
-from tacit.models import Model, Moments, model_from_spec
+from tacit.models import Model, model_from_spec
 from tacit.rng import seeded_key
 from tacit.samplers import Sampler, sampler_from_spec, sampler_spec
-from tacit.typing import Array, Input, Key, Params, Tree
+from tacit.typing import Array, Key, Params, Tree
 
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-__all__ = ["Posterior", "Predictions", "load_posterior", "predict"]
-
-Predictions: TypeAlias = ClassificationUncertainty[Array] | RegressionUncertainty[Array]
+__all__ = ["Posterior", "load_posterior"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +100,9 @@ class Posterior:
             taken evenly along the chains; more go round again, with fresh keys.
           seed: of the sampler; nothing private hangs on it.
         """
-        indices = self._indices(num_draws)
+        indices = self.indices(num_draws)
         keys = jax.random.split(seeded_key(seed), len(indices))
-        return _compiled_draw(self.sampler)(keys, _tree.take(self._flat(), indices))
+        return _compiled_draw(self.sampler)(keys, _tree.take(self.flat(), indices))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes ``posterior.safetensors`` and ``posterior.json``; no record is in either.
@@ -130,11 +118,12 @@ class Posterior:
         _artefact.write(directory, "posterior", arrays, document)
         _artefact.warn_before_publishing(self.statement)
 
-    def _flat(self) -> Tree:
+    def flat(self) -> Tree:
         """States of all chains on one axis, chains interleaved so that a prefix has them all."""
         return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), self.kept)
 
-    def _indices(self, num_draws: int | None) -> Array:
+    def indices(self, num_draws: int | None) -> Array:
+        """Which states of `flat` so many draws are made from; None for the default."""
         total = self.num_chains * self.num_kept
         if num_draws is None:
             # Every state counts alike, so each gives the same number of draws.
@@ -166,75 +155,6 @@ def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = N
     return Posterior(model=model, sampler=sampler, kept=kept, statement=document["statement"])
 
 
-def predict(
-    posterior: Posterior,
-    x: Input,
-    *,
-    num_draws: int | None = None,
-    seed: int = 0,
-    batch_size: int = 1024,
-) -> Predictions:
-    """Returns the posterior predictive of each input, with its uncertainty taken apart.
-
-    Memory is bounded by ``batch_size`` inputs times one draw, however many draws and inputs there
-    are. For classification the predictive is the mean of the draws' class probabilities.
-
-    Args:
-      posterior: what to predict with.
-      x: inputs; every leaf has one row for each.
-      num_draws: by default one for each retained state, or 100 in all where the states are
-        Gaussians; models with dropout want more than one a state (100), each with fresh masks.
-      seed: of masks and samplers; nothing private hangs on it.
-      batch_size: how many inputs are looked at together.
-    """
-    _check.positive_integer(batch_size=batch_size)
-    x = jax.tree.map(jnp.asarray, x)
-    num_inputs = _tree.num_records(x)
-    if num_inputs == 0:
-        raise InvalidArgumentError("x must have at least one row; got none.")
-    batch_size = min(batch_size, num_inputs)
-    kept = _tree.take(posterior._flat(), posterior._indices(num_draws))
-    run = _compiled_predict(posterior.model.predict, posterior.sampler)
-    key = seeded_key(seed)
-    parts = []
-    for start in range(0, num_inputs, batch_size):
-        # The last batch reaches back, so that all have one shape and compile once.
-        first = min(start, num_inputs - batch_size)
-        batch = jax.tree.map(lambda leaf, at=first: leaf[at : at + batch_size], x)
-        predictions = run(key, kept, batch, jnp.arange(first, first + batch_size))
-        parts.append(jax.tree.map(lambda leaf, at=start - first: leaf[at:], predictions))
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-
-
 @functools.lru_cache(maxsize=64)
 def _compiled_draw(sampler: Sampler) -> Callable[[Key, Tree], Params]:
     return jax.jit(jax.vmap(sampler.draw))
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled_predict(
-    predict_one: Callable[[Params, Input, Key], Array | Moments], sampler: Sampler
-) -> Callable[[Key, Tree, Input, Array], Predictions]:
-    def run(key: Key, kept: Tree, x: Input, index: Array) -> Predictions:
-        num_draws = _tree.num_records(kept)
-
-        def one_draw(number: Array, state: Tree) -> Any:
-            draw_key, input_key = jax.random.split(jax.random.fold_in(key, number))
-            params = sampler.draw(draw_key, state)
-            keys = jax.vmap(lambda i: jax.random.fold_in(input_key, i))(index)
-            output = jax.vmap(predict_one, in_axes=(None, 0, 0))(params, x, keys)
-            if isinstance(output, Moments):
-                return regression_moments(output.mean[None], output.variance[None])
-            return classification_moments(output[None])
-
-        def add(seen: Any, draw: tuple[Array, Tree]) -> tuple[Any, None]:
-            return merge_moments(seen, one_draw(*draw)), None
-
-        draws = (jnp.arange(num_draws), kept)
-        shapes = jax.eval_shape(one_draw, *jax.tree.map(lambda leaf: leaf[0], draws))
-        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        moments, _ = lax.scan(add, zero, draws)
-        is_classification = moments.noise.ndim < moments.mean.ndim
-        return (decompose_classification if is_classification else decompose_regression)(moments)
-
-    return jax.jit(run)

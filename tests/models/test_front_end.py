@@ -35,7 +35,8 @@ from tacit.models import (
     with_front_end,
 )
 from tacit.models.scattering_bounds import _average, _normalised, _wave, bound_features
-from tacit.posterior import Posterior, load_posterior, predict
+from tacit.posterior import Posterior, load_posterior
+from tacit.prediction import predict
 from tacit.robust import FGSM, Linf, attack_posterior
 from tacit.samplers import Points
 from tacit.typing import Record

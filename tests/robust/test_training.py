@@ -23,7 +23,7 @@ from tacit.models import (
     PoissonCounts,
     bayesian,
 )
-from tacit.posterior import predict
+from tacit.prediction import predict
 from tacit.rng import seeded_key
 from tacit.robust import (
     FGSM,

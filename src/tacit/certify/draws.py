@@ -110,7 +110,7 @@ def robust_draws(
         seed=seed,
         batch_size=batch_size,
     )
-    num_used = len(posterior._indices(num_draws))
+    num_used = len(posterior.indices(num_draws))
     counts = np.rint(np.asarray(means, np.float64) * num_used).astype(int)
     lower = [clopper_pearson_lower(int(count), num_used, level=level) for count in counts]
     return RobustDraws(counts / num_used, np.array(lower), num_used)

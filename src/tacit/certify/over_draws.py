@@ -47,7 +47,7 @@ def mean_over_draws(
     if num_inputs == 0:
         raise InvalidArgumentError("x must have at least one row; got none.")
     batch_size = min(batch_size, num_inputs)
-    kept = _tree.take(posterior._flat(), posterior._indices(num_draws))
+    kept = _tree.take(posterior.flat(), posterior.indices(num_draws))
     run = _compiled(function, posterior.sampler)
     parts = []
     for start in range(0, num_inputs, batch_size):

@@ -206,7 +206,7 @@ def certified_curve(
             f"got {x.dtype} of shape {x.shape} and shape {y.shape}."
         )
     function = _Margins(network=network, predictor=predictor, bounds=bounds, ball=ball.at(0.0))
-    num_used = len(posterior._indices(num_draws))
+    num_used = len(posterior.indices(num_draws))
     results: dict[int, Certificate] = {}
     safe_beyond = jnp.zeros(len(y), bool)
     for i in sorted(range(len(radii)), key=lambda i: -radii[i]):

@@ -105,7 +105,7 @@ def smooth(
             "x must have a row of floating numbers for each input, at least one; "
             f"got {x.dtype} of shape {x.shape}."
         )
-    kept = _tree.take(posterior._flat(), posterior._indices(num_draws))
+    kept = _tree.take(posterior.flat(), posterior.indices(num_draws))
     run = _compiled(posterior.model.predict, posterior.sampler, batch_size)
     key = seeded_key(seed)
     # The draws of `predict` come from this key by `fold_in`; what is split off is independent.

@@ -20,7 +20,8 @@ from tacit.inference import Checkpoint, Fit, fit, save_checkpoint
 from tacit.inference.progress import OnProgress
 from tacit.metrics import ClassificationUncertainty, RegressionUncertainty
 from tacit.models import model_from_spec
-from tacit.posterior import Posterior, load_posterior, predict
+from tacit.posterior import Posterior, load_posterior
+from tacit.prediction import predict
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.statement import statement_from_json
 from tacit.samplers import sampler_from_spec, sampler_spec

@@ -53,11 +53,13 @@ class Charges:
         resume: Checkpoint | None,
         is_secure: bool,
     ) -> Self:
-        """Asks for the steps from ``start`` to ``stop``."""
-        if ledger is None:
-            return cls(plan=plan, num_values=num_values, run=None)
+        """Asks for the steps from ``start`` to ``stop``; with several processes all must call it."""
+
+        def ask() -> Run | None:
+            return None if ledger is None else ledger.begin(request)
+
         parent = resume if start > 0 else None
-        if parent is not None and parent.run_id is None:
+        if ledger is not None and parent is not None and parent.run_id is None:
             warnings.warn(
                 f"the {start} steps before this checkpoint were made without a ledger, and it is"
                 " not charged for them now. Charge them by ledger.charge(checkpoint.cost).",
@@ -75,9 +77,7 @@ class Charges:
             is_secure=is_secure,
             records=records,
         )
-        return cls(
-            plan=plan, num_values=num_values, run=on_coordinator(lambda: ledger.begin(request))
-        )
+        return cls(plan=plan, num_values=num_values, run=on_coordinator(ask))
 
     @property
     def run_id(self) -> str | None:

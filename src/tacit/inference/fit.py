@@ -27,9 +27,9 @@ from tacit.models import Model
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.clipping.isolation import require_no_table
-from tacit.privacy.events import composed, count_releases
+from tacit.privacy.events import composed, count_releases, event_to_json
 from tacit.privacy.statement import Statement, make_statement, tail_of
-from tacit.processes import on_coordinator, shared_fresh_key
+from tacit.processes import on_coordinator, require_agreement, shared_fresh_key
 from tacit.rng import seeded_key
 from tacit.tables import Distributed, OnHost, Table, as_table
 from tacit.typing import Record, Tree
@@ -175,6 +175,13 @@ def fit(
         num_chains=plan.num_chains,
         rows_per_unit=rows_per_unit or 1,
         is_charged=ledger is not None,
+    )
+    require_agreement(
+        records=str((as_table(records).num_records, as_table(records).record)),
+        plan=str((event_to_json(cost_until(num_steps)), plan.kept_steps, chunk_steps)),
+        states=str((plan.num_chains, shape)),
+        seed=str(seed),
+        resume=str(start),
     )
     charges = Charges.begin(
         ledger,

@@ -25,7 +25,7 @@ from tacit.inference import SGD, SGLD, Fit, Plan, calibrate, fit
 from tacit.inference.progress import OnProgress
 from tacit.metrics import ClassificationUncertainty, ReliabilityTable
 from tacit.models import MLP, Bernoulli, GaussianPrior, bayesian
-from tacit.posterior import predict
+from tacit.prediction import predict
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch

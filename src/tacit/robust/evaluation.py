@@ -19,7 +19,8 @@ from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.metrics import RegressionUncertainty
 from tacit.models import Moments, Prediction
-from tacit.posterior import Posterior, predict
+from tacit.posterior import Posterior
+from tacit.prediction import predict
 from tacit.rng import seeded_key
 from tacit.robust.attacks import Attack
 from tacit.robust.balls import floating_input
@@ -81,7 +82,7 @@ def attack_posterior(
             f"x and y must have one row for each input; got shapes {x.shape} and {y.shape}."
         )
     batch_size = min(batch_size, num_inputs)
-    kept = _tree.take(posterior._flat(), posterior._indices(num_draws))
+    kept = _tree.take(posterior.flat(), posterior.indices(num_draws))
     # The radius is given apart, as a value, and the rest of the attack decides what is compiled.
     run = _compiled_attack(posterior.model.predict, posterior.sampler, attack.at(0.0))
     radius = jnp.asarray(attack.ball.radius, x.dtype)
