@@ -136,6 +136,7 @@ def _compiled_predict(
 
     if mesh is None:
         return jax.jit(run)
+    mesh = Mesh(mesh.devices, mesh.axis_names)  # without axes whose cuts have to be spelt out
     inputs, of_draws = (P(axis) if axis in mesh.shape else P() for axis in (_INPUTS, _DRAWS))
     specs = (P(), of_draws, inputs, inputs)
     return jax.jit(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=inputs, check_vma=False))

@@ -53,7 +53,7 @@ class Charges:
         resume: Checkpoint | None,
         is_secure: bool,
     ) -> Self:
-        """Asks for the steps from ``start`` to ``stop``; with several processes all must call it."""
+        """Asks for the steps from ``start`` to ``stop``; all processes of a run must call it."""
 
         def ask() -> Run | None:
             return None if ledger is None else ledger.begin(request)

@@ -160,8 +160,7 @@ def fit(
     budget.require(cost_until(num_steps), tail=tail)
     _warn_if_weak(plan, budget)
     is_secure = seed is None and (plan.spent_is_secure if resume is None else resume.is_secure)
-    mask = as_table(records).record.mask
-    rows_per_unit = None if mask is None else mask.shape[0]
+    rows_per_unit = _rows_per_unit(records)
     # All that could fail is made now: nothing may go wrong once records were read and paid for.
     statement = make_statement(
         cost=cost_until(num_steps),
@@ -177,7 +176,7 @@ def fit(
         is_charged=ledger is not None,
     )
     require_agreement(
-        records=str((as_table(records).num_records, as_table(records).record)),
+        records=str((plan.method.num_records, as_table(records).record)),
         plan=str((event_to_json(cost_until(num_steps)), plan.kept_steps, chunk_steps)),
         states=str((plan.num_chains, shape)),
         seed=str(seed),
@@ -296,6 +295,11 @@ def _require_no_table(kernel: Kernel, shape: Tree, records: Tree) -> None:
     require_no_table(kernel.init, key, records=records)
     step = functools.partial(step_on_table, kernel)
     require_no_table(step, key, shape, records, records=records)
+
+
+def _rows_per_unit(records: Table | Record) -> int | None:
+    mask = as_table(records).record.mask
+    return None if mask is None else mask.shape[0]
 
 
 def _unit(rows_per_unit: int | None) -> str:

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
 from tacit import _tree
-from tacit.tables.mesh import device_mesh, require_records_axis
+from tacit.tables.mesh import device_mesh, for_records
 from tacit.tables.on_host import OnHost
 from tacit.tables.scattered import RECORDS
 from tacit.tables.shard import Shard
@@ -88,8 +88,7 @@ def distribute(records: Record | OnHost, mesh: Mesh | None = None) -> Distribute
       >>> table.num_records, table.num_shards
       (5, 1)
     """
-    mesh = device_mesh() if mesh is None else mesh
-    require_records_axis(mesh)
+    mesh = device_mesh() if mesh is None else for_records(mesh)
     if isinstance(records, OnHost):
         return replace(records, mesh=mesh)
     num_records = _tree.num_records(records)

@@ -24,10 +24,10 @@ __all__ = [
     "cut_of",
     "device_mesh",
     "everywhere",
+    "for_records",
     "is_spread",
     "on_table",
     "over_shards",
-    "require_records_axis",
     "shared_among",
 ]
 
@@ -60,13 +60,14 @@ def device_mesh(*, records: int | None = None, chains: int = 1, parameters: int 
     return Mesh(chosen.reshape(*axes.values()), tuple(axes))
 
 
-def require_records_axis(mesh: Mesh) -> None:
-    """Raises unless a table can be spread over the mesh."""
+def for_records(mesh: Mesh) -> Mesh:
+    """Returns a user's mesh as it is used here, or raises unless it can hold a table."""
     if RECORDS not in mesh.shape:
         raise InvalidArgumentError(
             f'mesh must have an axis "{RECORDS}"; got {mesh.axis_names}. Make one with'
             " tacit.tables.device_mesh()."
         )
+    return Mesh(mesh.devices, mesh.axis_names)  # without axes whose cuts have to be spelt out
 
 
 CHAINS = "chains"

@@ -1,0 +1,182 @@
+"""Tables on eight devices of one process; ``test_shards`` runs this where there are eight."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tacit
+from tables import cases
+from tacit.data import shard_records, shard_size
+from tacit.privacy import noise
+from tacit.rng import seeded_key
+from tacit.tables import OnHost, device_mesh, distribute, shard
+
+SAMPLINGS = {
+    "poisson": tacit.PoissonBatch(num_records=cases.NUM_RECORDS, batch_size=40),
+    "full": tacit.FullBatch(num_records=cases.NUM_RECORDS),
+    "fixed": tacit.FixedBatch(num_records=cases.NUM_RECORDS, batch_size=40),
+}
+
+
+def spread(table=cases.RECORDS, /, **sizes):
+    return distribute(table, device_mesh(**sizes))
+
+
+@pytest.fixture(scope="module")
+def in_memory():
+    return cases.fitted(cases.RECORDS, cases.plan())
+
+
+def test_there_are_eight_devices():
+    assert len(jax.devices()) == 8
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("noise_multiplier", [0.0, 2.0])
+def test_a_release_is_the_same_on_any_number_of_shards(name, noise_multiplier):
+    release = cases.release(SAMPLINGS[name], noise_multiplier)
+    alone = cases.gradient(release, cases.RECORDS)
+    for num_shards in (1, 8) if name == "poisson" else (4,):
+        found = cases.gradient(release, spread(records=num_shards))
+        # With noise both are multiples of the same grid.
+        tolerance = 1e-4 if noise_multiplier == 0 else 0.0
+        assert cases.largest_difference(alone, found) <= tolerance
+
+
+def test_a_query_is_summed_over_shards():
+    total = tacit.GaussianSum(sampling=SAMPLINGS["full"], clip_norm=1.0, noise_multiplier=0.0)
+    found = total(seeded_key(0), lambda record, key: record.weight / 2, spread())
+    assert float(found) == pytest.approx(cases.NUM_RECORDS / 2)
+
+
+def test_a_shard_that_owns_more_than_it_has_room_for_takes_another_turn(monkeypatch):
+    release = cases.release(noise_multiplier=0.0)
+    alone = cases.gradient(release, cases.RECORDS)
+    monkeypatch.setattr(shard, "room_in_shard", lambda num_rows, rate: 2)
+    found = cases.gradient(release, spread(records=4))
+    assert cases.largest_difference(alone, found) <= 1e-4
+
+
+@pytest.mark.parametrize("num_shards", [1, 4])
+def test_noise_is_drawn_once_whatever_the_number_of_shards(num_shards):
+    size = 40_000
+    total = tacit.GaussianSum(sampling=SAMPLINGS["full"], clip_norm=1.0, noise_multiplier=3.0)
+    records = spread(records=num_shards)
+    found = jax.jit(lambda key: total(key, lambda record, key: jnp.zeros(size), records))(
+        seeded_key(5)
+    )
+    # The variance of a sample of 40 000 normals is within 5 of its standard deviations.
+    assert float(jnp.var(found)) == pytest.approx(9.0, rel=5 * np.sqrt(2 / size))
+    alone = total(seeded_key(5), lambda record, key: jnp.zeros(size), cases.RECORDS)
+    np.testing.assert_array_equal(found, alone)
+
+
+def test_a_device_makes_the_noise_of_its_own_slice_only(monkeypatch):
+    lengths = []
+
+    def counted(key, start, length, *, num_words):
+        lengths.append((length, num_words))
+        return original(key, start, length, num_words=num_words)
+
+    original = noise.words_between
+    monkeypatch.setattr(noise, "words_between", counted)
+    release = cases.release(SAMPLINGS["full"])
+    jax.jit(lambda data: release(seeded_key(0), lambda record, key: jnp.zeros(4000), data)).lower(
+        spread(records=8)
+    )
+    assert lengths == [(1000 // 8, 5 * 1000)]
+
+
+def test_one_record_moves_a_sum_over_shards_by_at_most_the_clip():
+    release = cases.release(SAMPLINGS["full"], noise_multiplier=0.0)
+
+    @jax.jit
+    def sum_over(records):
+        return release(seeded_key(0), lambda record, key: record.x * 100.0, records)
+
+    def total(records):
+        return sum_over(spread(records, records=4))
+
+    for bad in (jnp.nan, 1e30, 7.0):
+        changed = cases.RECORDS._replace(x=cases.RECORDS.x.at[77].set(bad))
+        zeroed = cases.RECORDS._replace(x=cases.RECORDS.x.at[77].set(0.0))
+        assert float(jnp.linalg.norm(total(changed) - total(zeroed))) <= 1.0 + 1e-4
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"records": 2}, {"records": 8}, {"records": 2, "chains": 2}, {"records": 2, "parameters": 2}],
+    ids=str,
+)
+def test_a_fit_is_the_same_on_any_mesh(in_memory, sizes):
+    found = cases.fitted(spread(**sizes), cases.plan())
+    cases.assert_same_states(found, in_memory)
+    assert found.statement.epsilon == in_memory.statement.epsilon
+
+
+@pytest.mark.parametrize("num_shards", [1, 4])
+def test_a_fit_is_the_same_on_a_table_on_the_host(in_memory, num_shards):
+    source = cases.RowsInMemory(cases.RECORDS)
+    records = OnHost(source) if num_shards == 1 else spread(OnHost(source), records=num_shards)
+    cases.assert_same_states(cases.fitted(records, cases.plan(), chunk_steps=4), in_memory)
+
+
+def test_states_stay_cut_among_the_devices_that_share_parameters(monkeypatch):
+    shapes = []
+
+    def noted(self, *arguments):
+        original(self, *arguments)
+        kernel = self._states.params["network"]["dense_0"]["kernel"]
+        shapes.append({part.data.shape for part in kernel.addressable_shards})
+
+    original = tacit.inference.chains.Chains.take_on
+    monkeypatch.setattr(tacit.inference.chains.Chains, "take_on", noted)
+    cases.fitted(spread(records=2, parameters=4), cases.plan(num_steps=2))
+    assert shapes[-1] == {(2, 5, 2)}  # two chains of 5 x 8, cut in four
+
+
+def test_a_run_goes_on_with_another_number_of_shards(in_memory):
+    checkpoints = []
+    cases.fitted(spread(records=4), cases.plan(), on_chunk=checkpoints.append, chunk_steps=3)
+    again = [
+        cases.fitted(records, cases.plan(), resume=checkpoints[0])
+        for records in (cases.RECORDS, spread(records=2))
+    ]
+    cases.assert_same_states(*again)
+
+
+def test_members_of_an_ensemble_are_shared_among_devices():
+    size = shard_size(cases.NUM_RECORDS, 4)
+    sharded = shard_records(
+        cases.RECORDS, np.arange(cases.NUM_RECORDS) % 4, num_shards=4, size=size
+    )
+    sampling = tacit.PoissonBatch(num_records=size, batch_size=10)
+    member = tacit.SGLD.fixed_noise(release=cases.release(sampling), step_size=1e-3)
+    plan = tacit.Plan(method=tacit.Ensemble(member=member, num_shards=4), num_steps=3)
+    alone = cases.fitted(sharded, plan)
+    cases.assert_same_states(cases.fitted(spread(sharded, records=4), plan), alone)
+    with pytest.raises(tacit.InvalidArgumentError, match="whole members on each device"):
+        cases.fitted(spread(sharded, records=3), plan)
+
+
+def test_predictions_are_the_same_on_many_devices(in_memory):
+    x = np.asarray(cases.RECORDS.x)[:37]
+    alone = tacit.predict(in_memory.posterior, x)
+    for shape, axes in (((8,), ("inputs",)), ((8,), ("draws",)), ((4, 2), ("inputs", "draws"))):
+        mesh = jax.make_mesh(shape, axes)
+        found = tacit.predict(in_memory.posterior, x, mesh=mesh, batch_size=20)
+        for a, b in zip(alone, found, strict=True):
+            np.testing.assert_allclose(a, b, atol=2e-6)
+
+
+def test_meshes_that_do_not_fit_are_refused():
+    with pytest.raises(tacit.InvalidArgumentError, match=r"num_chains=3 must be a multiple of 2"):
+        cases.fitted(spread(records=2, chains=2), cases.plan(num_chains=3))
+    with pytest.raises(tacit.InvalidArgumentError, match='an axis "records"'):
+        distribute(cases.RECORDS, jax.make_mesh((2,), ("data",)))
+    with pytest.raises(tacit.InvalidArgumentError, match="at most 8"):
+        device_mesh(records=3, chains=3)
+    with pytest.raises(tacit.InvalidArgumentError, match='axes "inputs" or "draws"'):
+        tacit.predict(cases.fitted(cases.RECORDS, cases.plan(2)).posterior, np.ones((1, 5)),
+                      mesh=jax.make_mesh((2,), ("data",)))  # fmt: skip
