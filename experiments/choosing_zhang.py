@@ -1,8 +1,10 @@
-"""The choices of ``zhang_headline``: rates, clips and sizes, on Fashion-MNIST.
+"""The choices of ``zhang_headline``: rates, clips, steps and activations, on public stand-ins.
 
-Fashion-MNIST is public, and nothing of MNIST went into the choice. One run of each candidate.
-Batch size and number of steps are what a few minutes on one core allow. One earlier trial on the
-same stand-in, of a network of 784-200-200-10, is not kept.
+Fashion-MNIST came first. Its winners had been run on MNIST when moved digits were tried too, which
+are nearer to MNIST; candidates are judged on stand-ins alone. One run of each. The rule was
+accuracy less ECE at first; by likelihood the winners on Fashion-MNIST are the same. Batch size and
+number of steps are what a few minutes on one core allow. One earlier trial on Fashion-MNIST, of a
+network of 784-200-200-10, is not kept.
 """
 
 from collections.abc import Iterable
@@ -11,41 +13,54 @@ from experiments import zhang_headline
 from experiments.cells import Experiment, Row, Settings, main
 from experiments.choosing import winner
 
-__all__ = ["CANDIDATES", "EXPERIMENT", "RULE", "VARIED", "best"]
+__all__ = ["CANDIDATES", "EXPERIMENT", "RULE", "best"]
 
-VARIED = ("clip_norm", "learning_rate", "momentum")
-"""What the candidates differ in."""
+RULE = "the best likelihood on a stand-in wins"
 
-RULE = "the highest accuracy less ECE wins"
-
-_TRIED: dict[str, tuple[Settings, ...]] = {
+_FASHION: dict[str, tuple[tuple[object, ...], ...]] = {
     "mlp": (
-        {"clip_norm": 10.0, "learning_rate": 0.1, "momentum": 0.0},
-        {"clip_norm": 10.0, "learning_rate": 0.05, "momentum": 0.0},
-        {"clip_norm": 30.0, "learning_rate": 0.05, "momentum": 0.0},
-        {"clip_norm": 3.0, "learning_rate": 0.3, "momentum": 0.0},
-        {"clip_norm": 30.0, "learning_rate": 0.1, "momentum": 0.0},
+        ("relu", 250, 10.0, 0.1, 0.0),
+        ("relu", 250, 10.0, 0.05, 0.0),
+        ("relu", 250, 30.0, 0.05, 0.0),
+        ("relu", 250, 3.0, 0.3, 0.0),
+        ("relu", 250, 30.0, 0.1, 0.0),
     ),
     "cnn": (
-        {"clip_norm": 1.0, "learning_rate": 1.0, "momentum": 0.0},
-        {"clip_norm": 1.0, "learning_rate": 2.0, "momentum": 0.0},
-        {"clip_norm": 0.3, "learning_rate": 0.3, "momentum": 0.9},
-        {"clip_norm": 20.0, "learning_rate": 0.1, "momentum": 0.0},
+        ("relu", 250, 1.0, 1.0, 0.0),
+        ("relu", 250, 1.0, 2.0, 0.0),
+        ("relu", 250, 0.3, 0.3, 0.9),
+        ("relu", 250, 20.0, 0.1, 0.0),
+    ),
+}
+_MOVED_DIGITS: dict[str, tuple[tuple[object, ...], ...]] = {
+    "mlp": (
+        ("relu", 250, 30.0, 0.05, 0.0),
+        ("relu", 250, 20.0, 0.1, 0.0),
+    ),
+    "cnn": (
+        ("relu", 250, 20.0, 0.1, 0.0),
+        ("relu", 250, 20.0, 0.2, 0.0),
+        ("tanh", 250, 10.0, 0.2, 0.0),
+        ("tanh", 250, 1.0, 0.2, 0.9),
+        ("tanh", 250, 10.0, 0.4, 0.0),
     ),
 }
 
+
 CANDIDATES: dict[str, tuple[Settings, ...]] = {
     name: tuple(
-        {"data": "fashion_mnist", **zhang_headline.CHOSEN[name], **changes} for changes in tried
+        zhang_headline.cell(stand_in, name, values)
+        for stand_in, tried in (("fashion_mnist", _FASHION), ("moved_digits", _MOVED_DIGITS))
+        for values in tried[name]
     )
-    for name, tried in _TRIED.items()
+    for name in _FASHION
 }
 """Settings by the name of the headline row that they compete for."""
 
 
 def best(rows: Iterable[Row]) -> Settings:
     """Returns the settings that the rule chooses."""
-    return winner(rows, lambda row: row["scores"]["accuracy"] - row["scores"]["ECE"])
+    return winner(rows, lambda row: -row["scores"]["NLL"])
 
 
 EXPERIMENT = Experiment(

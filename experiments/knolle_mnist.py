@@ -2,8 +2,8 @@
 
 Their convolutional network of five layers is not published. Here is a small one: pixels averaged
 two by two, two convolutions and two dense layers, 9258 parameters. Rates of SGD and DP-SGD are
-chosen on Fashion-MNIST (`choosing_knolle.py`), and all others inherit them. The ablation has one
-run a row; that of pneumonia, which is cheaper, has five.
+chosen on moved digits (`choosing_knolle.py`), and all others inherit them. A row has three runs;
+one of pneumonia, which is cheaper, has five.
 """
 
 import functools

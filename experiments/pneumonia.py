@@ -36,7 +36,7 @@ from tacit.models import (
     extract_features,
 )
 
-__all__ = ["EXPERIMENT", "FIRST_CHOICE", "HEADLINE", "measure"]
+__all__ = ["EXPERIMENT", "FIRST_CHOICE", "HEADLINE", "SECOND_CHOICE", "measure"]
 
 _NUM_NORMAL, _NUM_ILL = 1214, 3494
 _NUM_KEPT = 20
@@ -134,18 +134,23 @@ FIRST_CHOICE: Settings = {
     "learning_rate": 1.5,
     "friction": 0.1,
 }
-"""Chosen, run and found short of the goal; the headline was then chosen among more candidates."""
+"""Chosen, run and found short of the goal; more candidates were then tried."""
 
-HEADLINE: Settings = FIRST_CHOICE | {"balance": "shares", "kept_share": 0.1, "clip_norm": 1.0}
+SECOND_CHOICE: Settings = FIRST_CHOICE | {"balance": "shares", "kept_share": 0.1, "clip_norm": 1.0}
+"""The best of those, and again a little short."""
+
+HEADLINE: Settings = SECOND_CHOICE | {"num_steps": 600, "learning_rate": 0.5}
+"""The best of all that were tried, steps from the second choice among them."""
 
 _EPSILONS = (3.0, 1.0, 8.0, "infinity")
 _SMALL = {"num_components": 20, "num_drawings": 50}
 
 EXPERIMENT = Experiment(
     name="pneumonia",
-    cells=(
-        *(HEADLINE | {"epsilon": epsilon} for epsilon in _EPSILONS),
-        *(FIRST_CHOICE | {"epsilon": epsilon} for epsilon in _EPSILONS),
+    cells=tuple(
+        choice | {"epsilon": epsilon}
+        for choice in (HEADLINE, SECOND_CHOICE, FIRST_CHOICE)
+        for epsilon in _EPSILONS
     ),
     num_seeds=5,
     measure=measure,

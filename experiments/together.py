@@ -1,10 +1,10 @@
 """One private posterior, all properties at once, against epsilon.
 
 The posterior is that of ``robust_mnist``, by stochastic gradient Hamiltonian Monte Carlo, with the
-settings chosen there for the nearest epsilon. Right, calibrated, certified and aware of foreign
-images (Fashion-MNIST) are measured on the same draws. The audit runs the same method with the
-same noise and steps on Dirac canaries, which take the places of so many records; interval bounds
-change the loss, and the loss there is the canaries' own.
+settings chosen there for the nearest epsilon, on Fashion-MNIST, which are cheap to run. Right,
+calibrated, certified and aware of foreign images (Fashion-MNIST) are measured on the same draws.
+The audit runs the same method with the same noise and steps on Dirac canaries, which take the
+places of so many records; interval bounds change the loss, and the loss there is the canaries' own.
 """
 
 import tacit
@@ -49,9 +49,8 @@ def _audit(settings: Settings, num_records: int, seed: int) -> float:
 
 
 def _cell(epsilon: float) -> Settings:
-    nearest = min(
-        (key for key in CHOSEN if key[0] == "SGHMC"), key=lambda key: _ratio(key[1], epsilon)
-    )
+    rivals = [key for key in CHOSEN if key[:2] == ("fashion_mnist", "SGHMC")]
+    nearest = min(rivals, key=lambda key: _ratio(key[2], epsilon))
     extra: Settings = {"foreign": "fashion_mnist", "num_canaries": NUM_CANARIES}
     return cell("mnist", "SGHMC", epsilon, CHOSEN[nearest]) | extra
 

@@ -19,6 +19,15 @@ _THESIS_PNEUMONIA = (  # figures 5.6, 5.7 and 5.13
 )
 
 
+_BALANCES = {
+    "weights": "records are weighted by them, inside the clip",
+    "shares": (
+        "every draw's probabilities are divided by the shares, which shifts the biases of the last "
+        "layer, and what is scored and certified is the shifted network"
+    ),
+}
+
+
 def section() -> str:
     """Returns the section."""
     return "\n\n".join([_mnist(), _choice(), _pneumonia()])
@@ -29,11 +38,11 @@ def _mnist() -> str:
     rows = read_rows(experiment.name)
     lines = [
         [
-            settings["method"],
+            f"{settings['method']}, chosen on {key[0].replace('_', ' ')}",
             _epsilon(at(rows, settings), settings["epsilon"]),
             *(summary(experiment, at(rows, settings), score, digits=4) for score in _SCORES),
         ]
-        for settings in experiment.cells
+        for key, settings in zip(robust_mnist.CHOSEN, experiment.cells, strict=True)
     ]
     lines += [
         [name, epsilon, accuracy, "", certified, ece, ""]
@@ -69,7 +78,7 @@ def _choice() -> str:
         rivals = [each["settings"] for each in rows if _group(each) == _group(row)]
         tried = ", ".join(
             f"{name.replace('_', ' ')} {row['settings'][name]}"
-            for name in choosing_robust.TRIED
+            for name in row["settings"]
             if any(each[name] != rivals[0][name] for each in rivals)
         )
         scores = (f"{row['scores'][score]:.4f}" for score in ("accuracy", "certified"))
@@ -78,8 +87,10 @@ def _choice() -> str:
     return f"""### What was tried
 
 Settings of both tables are those with the largest sum of accuracy and certified accuracy on a
-public stand-in, Fashion-MNIST for MNIST and its shirts for PneumoniaMNIST, one seed each. Of each
-group only what differs within it is shown.
+public stand-in, one seed each. For PneumoniaMNIST it is Fashion-MNIST's shirts. For MNIST it was
+Fashion-MNIST first; its winners stop too early for digits, and moved digits, which are nearer, were
+tried too. This was decided when the first winners had been run on MNIST; candidates are judged on
+stand-ins alone. Of each group only what differs within it is shown.
 {progress(experiment, rows)}
 
 {table(header, lines)}"""
@@ -92,19 +103,15 @@ def _group(row: Row) -> tuple[str, str, str]:
 
 def _pneumonia() -> str:
     experiment = robust_pneumonia.EXPERIMENT
-    (settings,) = experiment.cells
     rows = read_rows(experiment.name)
+    scores = ("accuracy", "certified", "certified by intervals", "AUROC", "ECE")
+    lines = []
+    for name, each in zip(("headline", "first choice"), experiment.cells, strict=True):
+        own = at(rows, each)
+        told = (summary(experiment, own, score, digits=4) for score in scores)
+        lines.append([f"{each['method']}, {name}", _epsilon(own, each["epsilon"]), *told])
+    settings = experiment.cells[0]
     found = at(rows, settings)
-    lines = [
-        [
-            settings["method"],
-            _epsilon(found, settings["epsilon"]),
-            *(
-                summary(experiment, found, score, digits=4)
-                for score in ("accuracy", "certified", "certified by intervals", "AUROC", "ECE")
-            ),
-        ]
-    ]
     lines += [[*row[:3], "", row[3], "", ""] for row in _THESIS_PNEUMONIA]
     header = ["posterior by", "epsilon", "accuracy", "certified", "by intervals", "AUROC", "ECE"]
     return f"""### PneumoniaMNIST, certified at 0.01
@@ -115,8 +122,12 @@ the thesis. {_always_ill(found)}
 
 {table(header, lines)}
 
+The first choice was run and fell a little short of the accuracy that was wanted, 0.85; the headline
+was then chosen among more candidates, again on shirts.
+
 What differs: dense layers on averages of 2 x 2 pixels instead of convolutions, and classes that
-weigh alike in the loss, by the published numbers of images."""
+are made equal by the published numbers of images, which are taken as public:
+{_BALANCES[settings["balance"]]}."""
 
 
 def _always_ill(rows: list[Row]) -> str:

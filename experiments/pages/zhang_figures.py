@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from experiments import zhang_digits, zhang_family, zhang_tables
+from experiments import zhang_digits, zhang_family, zhang_headline, zhang_tables
 from experiments.cells import Row, read_rows
 from experiments.figures import Figure
 from experiments.markdown import at
@@ -73,17 +73,20 @@ def _paint_bins(panel: Axes, row: Row, style: str, colour: str, label: str) -> N
 def _paint_headline(canvas: Canvas) -> None:
     rows = read_rows("zhang_headline")
     panels = canvas.subplots(2, 4)
+    cells = {}
+    for cell in reversed(zhang_headline.EXPERIMENT.cells):
+        cells[cell["network"]] = cell  # the first one of each
     for line, digit, network in zip(panels, zhang_digits.DIGITS, ("mlp", "cnn"), strict=True):
         line[0].set_axis_off()
         for row in rows[:1]:
             image = zhang_digits.unpacked_image(row["series"]["images"][digit])
             line[0].imshow(image, cmap="gray_r")
         for panel, shown in zip(line[1:3], ("mlp", "cnn"), strict=True):
-            for row in at(rows, {"network": shown})[:1]:
+            for row in at(rows, cells[shown])[:1]:
                 _paint_histogram(panel, row["series"][digit])
             panel.set(xlim=(0, 1), title=f"{digit}, {shown.upper()}")
         line[3].plot([0, 1], [0, 1], color="0.8", linewidth=1)
-        for row in at(rows, {"network": network}):
+        for row in at(rows, cells[network]):
             _paint_bins(line[3], row, "-", "C3", "")
         line[3].set_title(f"reliability, {network.upper()}")
     for panel in panels[:, 1:].flat:
