@@ -9,7 +9,14 @@ import pytest
 from scipy import stats
 
 from tacit.errors import InvalidArgumentError
-from tacit.rng import CHACHA20, _positions, chacha20_block, fresh_key, seeded_key
+from tacit.rng import (
+    CHACHA20,
+    _positions,
+    chacha20_block,
+    fresh_key,
+    seeded_key,
+    words_between,
+)
 
 # RFC 7539: section 2.3.2, then appendix A.1, test vectors 1 to 5 (key, counter, nonce, block).
 RFC_VECTORS = [
@@ -275,3 +282,12 @@ def test_fresh_keys_have_256_fair_bits_and_never_repeat():
 def test_the_rounds_are_a_loop_and_not_unrolled_so_that_compiling_is_quick():
     program = str(jax.make_jaxpr(lambda k: jax.random.bits(k, (4096,)))(seeded_key(0)))
     assert program.count(" = xor") < 20  # unrolled there would be 320
+
+
+@pytest.mark.parametrize("num_words", [7, 40, 2048, 2049, 10_000])
+@pytest.mark.parametrize("make_key", [seeded_key, jax.random.key])
+def test_words_between_are_those_of_the_whole_draw(num_words, make_key):
+    whole = jax.random.bits(make_key(3), (num_words,), jnp.uint32)
+    for start, length in ((0, num_words), (num_words // 3, num_words // 2), (num_words - 1, 1)):
+        found = words_between(make_key(3), jnp.asarray(start), length, num_words=num_words)
+        np.testing.assert_array_equal(found, whole[start : start + length])
