@@ -110,3 +110,13 @@ def test_at_fixed_temperature_the_budget_sets_the_step_size():
 def test_a_plan_without_a_length_has_no_cost_yet():
     with pytest.raises(InvalidArgumentError, match="num_steps must be known"):
         plan(num_steps=None).cost  # noqa: B018
+
+
+def test_so_little_noise_that_its_cut_tail_shows_is_not_calibrated_to():
+    sampling = PoissonBatch(num_records=10_000_000, batch_size=1024)
+    release = GaussianSum(sampling=sampling, clip_norm=1.0, noise_multiplier=1.0)
+    plan = Plan(method=SGLD.fixed_noise(release=release, step_size=1e-6), num_steps=100)
+    budget = Budget(epsilon=5.0, delta=1e-8)
+    found = calibrate(plan, budget)
+    budget.require(found.cost, tail=tail_of(found.cost, num_values=10_000))
+    assert found.method.release.noise_multiplier < 1.0

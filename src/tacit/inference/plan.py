@@ -25,12 +25,16 @@ from tacit.privacy.statement import (
     engines_in,
     method_name,
     releases_made,
+    tail_of,
 )
 
 if TYPE_CHECKING:
     from rich.panel import Panel
 
 __all__ = ["Plan", "calibrate", "calibrate_batch_size", "calibrate_steps"]
+
+_FINER = 1.01
+"""By how much noise grows at a time until its tail fits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +134,20 @@ def calibrate(plan: Plan, budget: Budget) -> Plan:
     """Returns the plan with the smallest noise that the budget allows.
 
     Guarantee:
-      The budget's accountant finds the cost of the result within the budget.
+      The budget's accountant finds the cost of the result within the budget, and the noise is large
+      enough for its cut tail to fit in what is left of delta (`tail_delta`), but for what that
+      grows with the number of parameters.
     """
 
     def scaled(factor: float) -> Plan:
         return replace(plan, method=plan.method.scale_noise(factor))
 
-    return scaled(smallest_noise(lambda factor: scaled(factor).cost, leaving_a_tail(budget)))
+    rest = leaving_a_tail(budget)
+    factor = smallest_noise(lambda factor: scaled(factor).cost, rest)
+    # Batches that are a tiny part of a large table need so little noise that its cut tail shows.
+    while tail_of(scaled(factor).cost, num_values=1) > (budget.delta - rest.delta) / 2:
+        factor *= _FINER
+    return scaled(factor)
 
 
 def calibrate_steps(plan: Plan, budget: Budget, *, start: int = 0) -> Plan:
