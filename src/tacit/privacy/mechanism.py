@@ -12,9 +12,9 @@ noisy sum leaves it is rounded to a grid a little finer than the noise, because 
 floating-point sums tell more than their values.
 """
 
-import functools
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import dp_accounting
 import jax
@@ -158,8 +158,7 @@ class GaussianSum:
                 chunk_size=self.chunk_size,
             )
 
-        release = functools.partial(self._release, clipped_sum)
-        return on_table(release, data, key, noise_multiplier, record_key)
+        return self._release_on(data, key, clipped_sum, noise_multiplier, record_key)
 
     def gradient(
         self,
@@ -190,14 +189,28 @@ class GaussianSum:
                 chunk_size=self.chunk_size,
             )
 
-        release = functools.partial(self._release, clipped_sum)
+        return self._release_on(data, key, clipped_sum, noise_multiplier, record_key)
+
+    def _release_on(
+        self,
+        data: Tree,
+        key: Key,
+        clipped_sum: ClippedSum,
+        noise_multiplier: Scalar | float | None,
+        record_key: Key | None,
+    ) -> Tree:
+        """Makes one release; where devices share the table, all of them make it together."""
+
+        def release(table: Tree, key: Key, *others: Any) -> Tree:
+            return self._release(key, clipped_sum, table, *others)
+
         return on_table(release, data, key, noise_multiplier, record_key)
 
     def _release(
         self,
+        key: Key,
         clipped_sum: ClippedSum,
         data: Tree,
-        key: Key,
         noise_multiplier: Scalar | float | None,
         record_key: Key | None,
     ) -> Tree:
