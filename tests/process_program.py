@@ -7,8 +7,11 @@ import sys
 import time
 
 import jax
+import numpy as np
 
+import tacit
 from tacit.errors import LostWorkerError, TacitError
+from tacit.privacy.ledger.fingerprint import fingerprint_of
 from tacit.processes import (
     from_coordinator,
     is_coordinator,
@@ -48,6 +51,9 @@ def agree(own):
         require_agreement(budget="two", plan=f"that of process {own}")
     except TacitError as error:
         tell("differ", str(error))
+    # An odd number of records: the last shard is filled up.
+    spread = tacit.distribute(tacit.as_records(np.ones((3, 1)), np.zeros(3)))
+    tell("fingerprint", on_coordinator(lambda: fingerprint_of(spread, salt=b"s")))
     try:
         start_processes(num_processes=2, process_id=0, coordinator="127.0.0.1:7000")
     except TacitError as error:

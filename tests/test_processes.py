@@ -98,6 +98,10 @@ def test_a_disagreement_is_named_in_all_processes(agreed):
         assert "plan must be the same in all processes; process 1 has another" in told["differ"]
 
 
+def test_the_coordinator_alone_looks_at_a_shared_table_without_waiting_for_the_others(agreed):
+    assert [told["fingerprint"] for _, told, _ in agreed] == [None, None]
+
+
 def test_processes_start_once(agreed):
     assert all("Call it once" in told["twice"] for _, told, _ in agreed)
 

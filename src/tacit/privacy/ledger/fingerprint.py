@@ -37,16 +37,22 @@ def fingerprint_of(records: Tree, *, salt: bytes) -> str | None:
         digest.update(_size_if_large(records.source))
         records = _rows_of(records.source)
     elif isinstance(records, Distributed):
+        if not _is_all_here(records.rows):
+            return None  # a slice of it would wait for the other processes, which do not take part
         records = jax.tree.map(lambda leaf: leaf[: records.num_records], records.rows)
     for path, leaf in jax.tree_util.tree_leaves_with_path(records):
         if not isinstance(leaf, jax.Array | np.ndarray) or isinstance(leaf, jax.core.Tracer):
             return None
-        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-            return None  # part of it is on other machines
+        if not _is_all_here(leaf):
+            return None
         values = np.asarray(leaf, order="C")
         digest.update(f"{jax.tree_util.keystr(path)} {values.dtype} {values.shape};".encode())
         digest.update(values.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _is_all_here(rows: Tree) -> bool:
+    return all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(rows))
 
 
 def _rows_of(source: RowSource) -> Tree:
