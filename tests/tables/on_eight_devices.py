@@ -122,6 +122,19 @@ def test_a_fit_is_the_same_on_a_table_on_the_host(in_memory, num_shards):
     cases.assert_same_states(cases.fitted(records, cases.plan(), chunk_steps=4), in_memory)
 
 
+def test_shards_behind_the_end_of_a_table_on_the_host_read_nothing_beyond_it():
+    source = cases.RowsInMemory(jax.tree.map(lambda leaf: leaf[:9], cases.RECORDS))
+    source.num_records = 9  # on eight devices of two records each: the last three own nothing
+    for sampling in (
+        tacit.FullBatch(num_records=9),
+        tacit.PoissonBatch(num_records=9, batch_size=4),
+    ):
+        release = cases.release(sampling, noise_multiplier=0.0)
+        alone = cases.gradient(release, jax.tree.map(jnp.asarray, source.rows))
+        found = cases.gradient(release, spread(OnHost(source)))
+        assert cases.largest_difference(alone, found) <= 1e-4
+
+
 def test_states_stay_cut_among_the_devices_that_share_parameters(monkeypatch):
     shapes = []
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh
@@ -90,7 +91,8 @@ class OnHost:
         length = self.rows_in_shard
         first = lax.axis_index(RECORDS) * length
         return Shard(
-            fetch=lambda places: self._read(first + places),
+            # Where the table ends before the shard does, the last record stands in for no record.
+            fetch=lambda places: self._read(jnp.minimum(first + places, self.num_records - 1)),
             rows=None,
             length=length,
             record=self.record,

@@ -48,7 +48,9 @@ class Shard:
     def clipped_sum(
         self, batch: Batch, key: Key, clipped_sum: ClippedSum, *, rate: float
     ) -> Scattered:
-        """Sums what the shard owns of the batch; see `Table`."""
+        """Sums what the shard owns of the batch; see `Summing`."""
+        if rate >= 1:
+            return scattered_sum(self._whole_sum(key, clipped_sum))
         capacity = len(batch.indices)
         room = min(room_in_shard(self.length, rate), capacity)
         is_own = batch.mask & (batch.indices // self.length == lax.axis_index(RECORDS))
@@ -65,3 +67,10 @@ class Shard:
         shapes = shapes_of_sum(self.record, room, key, clipped_sum)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return scattered_sum(lax.fori_loop(0, num_turns, add_turn, nothing))
+
+    def _whole_sum(self, key: Key, clipped_sum: ClippedSum) -> Tree:
+        """Sums all records of the shard, without looking at what was drawn: that is all of them."""
+        places = jnp.arange(self.length)
+        owned = Batch(self.first + places, self.first + places < self.num_records)
+        rows = self.fetch(places) if self.rows is None else self.rows
+        return sum_of_rows(rows, owned, key, clipped_sum)
