@@ -21,7 +21,7 @@ def room_in_shard(num_rows: int, rate: float) -> int:
 
     Example:
       >>> room_in_shard(15_000, 256 / 60_000)
-      123
+      117
     """
     if rate >= 1:
         return num_rows
