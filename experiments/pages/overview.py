@@ -84,19 +84,32 @@ def _lines() -> list[_Line]:
         for key, cell in zip(robust_mnist.CHOSEN, robust_mnist.EXPERIMENT.cells, strict=True)
     ]
     ill = [
-        _Line(
-            "PneumoniaMNIST, linear on scattering",
-            pneumonia.EXPERIMENT,
-            pneumonia.HEADLINE,
-            ("accuracy", "AUROC"),
-            "0.786, AUROC 0.920 at epsilon 6 (Knolle)",
+        *(
+            _Line(
+                f"PneumoniaMNIST, linear on scattering, {name}",
+                pneumonia.EXPERIMENT,
+                settings,
+                ("accuracy", "AUROC"),
+                "0.786, AUROC 0.920 at epsilon 6 (Knolle)",
+            )
+            for name, settings in (
+                ("best of all candidates on shirts", pneumonia.HEADLINE),
+                ("of those tried first", pneumonia.SECOND_CHOICE),
+            )
         ),
-        _Line(
-            "PneumoniaMNIST, certified at 0.01",
-            robust_pneumonia.EXPERIMENT,
-            robust_pneumonia.EXPERIMENT.cells[0],
-            certified,
-            "0.838, certified 0.739 at a vacuous epsilon (thesis)",
+        *(
+            _Line(
+                f"PneumoniaMNIST, certified at 0.01, {name}",
+                robust_pneumonia.EXPERIMENT,
+                settings,
+                certified,
+                "0.838, certified 0.739 at a vacuous epsilon (thesis)",
+            )
+            for name, settings in zip(
+                ("best of all candidates on shirts", "of those tried first"),
+                robust_pneumonia.EXPERIMENT.cells,
+                strict=True,
+            )
         ),
     ]
     chains = [
