@@ -12,7 +12,7 @@ test: .venv/.dev
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || echo "no chromium here: the test that looks at the report is skipped"
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Wants a quiet machine for twenty minutes. For a trial: ARGS="--quick --only rnn". All candidates keep freed memory,
+# Wants a quiet machine for half an hour. For a trial: ARGS="--quick --only rnn". All candidates keep freed memory,
 # as docs/performance.md explains.
 bench: export MALLOC_MMAP_THRESHOLD_ = 4294967296
 bench: export MALLOC_TRIM_THRESHOLD_ = 4294967296

@@ -12,11 +12,13 @@ from benchmarks import curves, rows, table
 from benchmarks.methods import measure_methods, render_methods
 from benchmarks.peers import started
 from benchmarks.programs import measure_programs, render_programs
+from benchmarks.scaling import FULL, QUICK, measure_scaling
+from benchmarks.scaling_page import PAGE, render_scaling, rendered
 from benchmarks.timing import Effort
 from benchmarks.workloads import WORKLOADS
 
 _HERE = Path(__file__).parent
-_CURVES, _METHODS, _PROGRAMS = "curves", "methods", "programs"
+_CURVES, _METHODS, _PROGRAMS, _SCALING = "curves", "methods", "programs", "scaling"
 _NUM_THREADS = 2
 
 _FULL = Effort(rounds=7, visit_seconds=0.2, min_rounds=3, max_seconds=3.0)
@@ -30,10 +32,11 @@ def main() -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_NUM_THREADS])
     effort = _QUICK if arguments.quick else _FULL
     is_whole = not arguments.only and not arguments.quick and arguments.peers is not None
-    # Only a whole run replaces the published figures.
+    wanted = arguments.only or [*WORKLOADS, rows.NOISE_ROW, _METHODS, _PROGRAMS, _CURVES, _SCALING]
+    # Only a whole run replaces the published figures; that of scaling has no peers.
+    is_whole = is_whole or (wanted == [_SCALING] and not arguments.quick)
     directory = _HERE if is_whole else _HERE.parent / "build" / "bench"
     directory.mkdir(parents=True, exist_ok=True)
-    wanted = arguments.only or [*WORKLOADS, rows.NOISE_ROW, _METHODS, _PROGRAMS, _CURVES]
 
     begin = time.monotonic()
     results = _measure_rows(wanted, arguments.peers, effort)
@@ -47,6 +50,11 @@ def main() -> None:
         _publish(directory, _PROGRAMS, measure_programs(effort), render_programs)
     if _CURVES in wanted:
         _measure_curves(directory, effort)
+    if _SCALING in wanted:
+        found = measure_scaling(effort, QUICK if arguments.quick else FULL)
+        _publish(directory, _SCALING, found, render_scaling)
+        if is_whole:
+            PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     minutes = (time.monotonic() - begin) / 60
     print(f"\n{minutes:.1f} minutes; results in {directory}")
 
@@ -54,8 +62,8 @@ def main() -> None:
 def _publish(
     directory: Path,
     name: str,
-    found: list[dict[str, Any]],
-    render: Callable[[Sequence[dict[str, Any]]], str],
+    found: Any,
+    render: Callable[[Any], str],
 ) -> None:
     (directory / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     (directory / f"{name}.md").write_text(render(found) + "\n")
@@ -73,7 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[*WORKLOADS, rows.NOISE_ROW, _METHODS, _PROGRAMS, _CURVES],
+        choices=[*WORKLOADS, rows.NOISE_ROW, _METHODS, _PROGRAMS, _CURVES, _SCALING],
         help="measure only this; may be given several times",
     )
     parser.add_argument("--quick", action="store_true", help="a trial: few repetitions")
