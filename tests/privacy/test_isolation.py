@@ -112,6 +112,19 @@ def test_all_but_one_of_many_records_are_found_out_whatever_the_row(shape):
         )
 
 
+def test_a_table_that_was_filled_up_for_devices_is_found_out():
+    constant = jnp.ones((208, 2))
+    with pytest.raises(CrossRecordError, match="closes over an array of shape"):
+        require_isolated(
+            lambda w, r, k: w @ r + jnp.sum(constant),
+            PARAMS,
+            TABLE[0],
+            seeded_key(0),
+            num_records=203,
+            num_rows=208,
+        )
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -21,13 +21,13 @@ import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent
 
-from tacit import _check
+from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.privacy import clipping
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.noise import with_noise
 from tacit.privacy.sampling import Sampling
-from tacit.tables import ClippedSum, Scattered, as_summing, as_table, on_table
+from tacit.tables import ClippedSum, Distributed, Scattered, as_summing, as_table, on_table
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["GaussianSum"]
@@ -257,4 +257,7 @@ class GaussianSum:
                 f" num_records={num_records}. The rate, and so the cost, would be wrong."
             )
         record = as_table(data).record
-        clipping.require_isolated(loss, params, record, key, num_records=num_records)
+        num_rows = _tree.num_records(data) if isinstance(data, Distributed) else None
+        clipping.require_isolated(
+            loss, params, record, key, num_records=num_records, num_rows=num_rows
+        )

@@ -1,5 +1,6 @@
 """Isolation: a per-record loss must see one record and say nothing except its result."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +23,13 @@ _CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug
 
 
 def require_isolated(
-    loss: RecordLoss, params: Params, record: Tree, key: Key, *, num_records: int
+    loss: RecordLoss,
+    params: Params,
+    record: Tree,
+    key: Key,
+    *,
+    num_records: int,
+    num_rows: int | None = None,
 ) -> None:
     """Raises `CrossRecordError` when a loss could mix records or leak one past the engine.
 
@@ -42,15 +49,16 @@ def require_isolated(
       record: one record, or its shapes and dtypes.
       key: a key, or its shape and dtype.
       num_records: how many records there are.
+      num_rows: how many rows the table has, where devices share it and it is filled up.
     """
+    lengths = {num_records, num_records if num_rows is None else num_rows} - {1}
     row_sizes = {math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(record)}
     for closed in _traced(loss, params, record, key):
         for equation in closed.jaxpr.eqns:
             _require_silent(equation)
         for constant in _constants(closed):
             shape = tuple(jnp.shape(constant))
-            has_rows = num_records > 1 and shape[:1] == (num_records,)
-            if has_rows or _is_table(shape, num_records, row_sizes):
+            if set(shape[:1]) & lengths or _is_table(shape, lengths, row_sizes):
                 raise CrossRecordError(
                     f"the loss closes over an array of shape {shape}, like one row for each of the"
                     f" {num_records} records. Pass such data as part of the records, so that it is"
@@ -74,12 +82,14 @@ def require_no_table(function: Callable[..., Any], *arguments: Tree, records: Tr
     """
     table = as_table(records)
     leaves, num_records = jax.tree.leaves(records), table.num_records
+    # Where devices share it, it has more rows than records.
+    lengths = {num_records, *(leaf.shape[0] for leaf in leaves)} - {1}
     row_sizes = {math.prod(leaf.shape) for leaf in jax.tree.leaves(table.record)}
     # Unlike `jax.make_jaxpr` this traces a function once only.
     for closed in _programs(jax.jit(function).trace(*arguments).jaxpr):
         for constant in _constants(closed):
             shape = tuple(jnp.shape(constant))
-            if _is_table(shape, num_records, row_sizes) or _is_one_of(constant, leaves):
+            if _is_table(shape, lengths, row_sizes) or _is_one_of(constant, leaves):
                 raise CrossRecordError(
                     f"the model or method closes over an array of shape {shape}, like the table of"
                     f" {num_records} records. Priors, starts and optimisers may not know the"
@@ -137,14 +147,18 @@ def _constants(closed: core.ClosedJaxpr) -> Iterator[Any]:
             yield constant
 
 
-def _is_table(shape: tuple[int, ...], num_records: int, row_sizes: set[int]) -> bool:
-    """Whether an array of several axes has one that counts the records, or all but one of them."""
-    if num_records == 1:
-        return False
-    for length in shape:
-        rest = math.prod(shape) // max(length, 1)
-        near = abs(length - num_records) == 1 and (num_records > _SMALL_TABLE or rest in row_sizes)
-        if rest > 1 and (length == num_records or near):
+def _is_table(shape: tuple[int, ...], lengths: set[int], row_sizes: set[int]) -> bool:
+    """Whether an array of several axes has one as long as a table, or as all but one of its rows.
+
+    Args:
+      shape: of the array.
+      lengths: of the table, without and with rows that fill it up.
+      row_sizes: how many numbers the arrays of one record have.
+    """
+    for found, length in itertools.product(shape, lengths):
+        rest = math.prod(shape) // max(found, 1)
+        near = abs(found - length) == 1 and (length > _SMALL_TABLE or rest in row_sizes)
+        if rest > 1 and (found == length or near):
             return True
     return False
 
