@@ -291,3 +291,8 @@ def test_words_between_are_those_of_the_whole_draw(num_words, make_key):
     for start, length in ((0, num_words), (num_words // 3, num_words // 2), (num_words - 1, 1)):
         found = words_between(make_key(3), jnp.asarray(start), length, num_words=num_words)
         np.testing.assert_array_equal(found, whole[start : start + length])
+
+
+def test_words_that_32_bits_cannot_count_are_refused():
+    with pytest.raises(InvalidArgumentError, match=r"num_words must be less than 2\*\*32"):
+        words_between(seeded_key(0), jnp.uint32(0), 1, num_words=2**32)

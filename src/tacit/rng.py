@@ -186,6 +186,11 @@ def words_between(key: Key, start: Array, length: int, *, num_words: int) -> Arr
       >>> words_between(seeded_key(0), 1, 1, num_words=2)
       Array([3703499764], dtype=uint32)
     """
+    if num_words >= 2**32:  # a position would wrap around, and words be used twice
+        raise InvalidArgumentError(
+            f"num_words must be less than 2**32; got {num_words}. Draw in several parts, each from"
+            " a key of its own."
+        )
     of_group = _GROUP * _BLOCK_WORDS
     if jax.random.key_impl(key) != CHACHA20 or num_words <= of_group:
         whole = jnp.pad(jax.random.bits(key, (num_words,), jnp.uint32), (0, length))

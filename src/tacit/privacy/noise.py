@@ -45,7 +45,8 @@ def with_noise(key: Key, total: Tree | Scattered, *, std: float | Array) -> Tree
 
     Guarantee:
       Each number of the sum gets its noise once, and the same noise wherever the sum lies. Where it
-      lies in slices on several devices, each makes the noise of its own slice and of no other.
+      lies in slices on several devices, each makes the noise of its own slice and of no other; of
+      more than 3.4e9 numbers it raises, because 32 bits cannot count the words of their noise.
     """
     if not isinstance(total, Scattered):
         noise = gaussian_noise(key, total, std=std)
