@@ -22,6 +22,7 @@ from tacit.processes import (
     start_processes,
     stop_processes,
 )
+from tacit.tables import device_mesh
 
 
 def tell(name, value):
@@ -54,6 +55,10 @@ def agree(own):
     # An odd number of records: the last shard is filled up.
     spread = tacit.distribute(tacit.as_records(np.ones((3, 1)), np.zeros(3)))
     tell("fingerprint", on_coordinator(lambda: fingerprint_of(spread, salt=b"s")))
+    try:
+        tacit.distribute(spread.rows, device_mesh(records=1))
+    except TacitError as error:
+        tell("idle", str(error))
     try:
         start_processes(num_processes=2, process_id=0, coordinator="127.0.0.1:7000")
     except TacitError as error:

@@ -102,6 +102,10 @@ def test_the_coordinator_alone_looks_at_a_shared_table_without_waiting_for_the_o
     assert [told["fingerprint"] for _, told, _ in agreed] == [None, None]
 
 
+def test_a_mesh_without_devices_of_one_process_is_refused_in_all(agreed):
+    assert all("it has none of process 1" in told["idle"] for _, told, _ in agreed)
+
+
 def test_processes_start_once(agreed):
     assert all("Call it once" in told["twice"] for _, told, _ in agreed)
 

@@ -88,6 +88,17 @@ def test_a_device_makes_the_noise_of_its_own_slice_only(monkeypatch):
     assert lengths == [(1000 // 8, 5 * 1000)]
 
 
+def test_what_is_made_of_a_table_with_fillings_may_not_be_closed_over():
+    records = spread()  # 203 records in 208 rows
+    doubled = records.rows.x * 2
+    release = cases.release(SAMPLINGS["full"])
+    with pytest.raises(tacit.CrossRecordError, match="closes over an array"):
+        release(seeded_key(0), lambda record, key: record.x + doubled.sum(axis=0), records)
+    model = cases.MODEL._replace(log_prior=lambda params: jnp.sum(doubled), spec=None)
+    with pytest.raises(tacit.CrossRecordError, match="closes over an array"):
+        tacit.fit(cases.plan(), model, records, budget=cases.BUDGET, seed=0)
+
+
 def test_one_record_moves_a_sum_over_shards_by_at_most_the_clip():
     release = cases.release(SAMPLINGS["full"], noise_multiplier=0.0)
 
@@ -171,6 +182,12 @@ def test_members_of_an_ensemble_are_shared_among_devices():
     cases.assert_same_states(cases.fitted(spread(sharded, records=4), plan), alone)
     with pytest.raises(tacit.InvalidArgumentError, match="whole members on each device"):
         cases.fitted(spread(sharded, records=3), plan)
+    source = cases.RowsInMemory(sharded)
+    source.num_records = plan.method.num_records
+    for on_host in (OnHost(source), spread(OnHost(source), records=4)):
+        with pytest.raises(tacit.InvalidArgumentError, match="an Ensemble has its table in memory"):
+            cases.fitted(on_host, plan)
+    assert source.asked == []
 
 
 def test_predictions_are_the_same_on_many_devices(in_memory):

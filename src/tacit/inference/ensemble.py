@@ -14,7 +14,7 @@ from tacit.inference.base import Info, Kernel, Method, State
 from tacit.models import Model
 from tacit.privacy.events import ParallelDpEvent
 from tacit.rng import seeded_key
-from tacit.tables import RECORDS, Shard, shared_among
+from tacit.tables import RECORDS, Shard, Summing, shared_among
 from tacit.typing import Array, Key, Record, Tree
 
 __all__ = ["Ensemble"]
@@ -105,11 +105,16 @@ class Ensemble:
                 # One after the other: it compiles once and takes the memory of one member.
                 return lax.map(lambda one: kernel.step(*one), (keys, states, self._shards(rows)))
 
-            if not isinstance(records, Shard):
-                return own_members(records, keys, states)
-            # A device that holds the rows of some members takes these members on, and no other.
-            run = functools.partial(own_members, self._rows_of_members(records))
-            return shared_among(RECORDS, run, keys, states)
+            if isinstance(records, Shard):
+                # A device that holds the rows of some members takes them on, and no other.
+                run = functools.partial(own_members, self._rows_of_members(records))
+                return shared_among(RECORDS, run, keys, states)
+            if isinstance(records, Summing):  # it reads what is drawn, from all rows alike
+                raise InvalidArgumentError(
+                    "an Ensemble has its table in memory, cut into the rows of its members; got one"
+                    " on the host. Give it as records, or fit a method that is no Ensemble."
+                )
+            return own_members(records, keys, states)
 
         def retain(states: State) -> Tree:
             return jax.vmap(kernel.retain)(states)

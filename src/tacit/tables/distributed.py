@@ -80,7 +80,7 @@ def distribute(records: Record | OnHost, mesh: Mesh | None = None) -> Distribute
 
     Args:
       records: the table: arrays of JAX or NumPy, one row for each record; or one on the host.
-      mesh: devices with an axis "records"; all devices of all processes by default.
+      mesh: devices with an axis "records", some of each process; all that there are by default.
 
     Example:
       >>> from tacit.data import as_records
@@ -88,7 +88,7 @@ def distribute(records: Record | OnHost, mesh: Mesh | None = None) -> Distribute
       >>> table.num_records, table.num_shards
       (5, 1)
     """
-    mesh = device_mesh() if mesh is None else for_records(mesh)
+    mesh = for_records(device_mesh() if mesh is None else mesh)
     if isinstance(records, OnHost):
         return replace(records, mesh=mesh)
     num_records = _tree.num_records(records)

@@ -67,6 +67,12 @@ def for_records(mesh: Mesh) -> Mesh:
             f'mesh must have an axis "{RECORDS}"; got {mesh.axis_names}. Make one with'
             " tacit.tables.device_mesh()."
         )
+    idle = set(range(jax.process_count())) - {device.process_index for device in mesh.devices.flat}
+    if idle:
+        raise InvalidArgumentError(
+            f"mesh must have devices of all {jax.process_count()} processes; it has none of process"
+            f" {min(idle)}. Use all devices, or start fewer processes."
+        )
     return Mesh(mesh.devices, mesh.axis_names)  # without axes whose cuts have to be spelt out
 
 
