@@ -2,10 +2,11 @@
 
 from laws.planting import plant
 from tacit.privacy.clipping.bounds import Flat
+from tacit.privacy import mechanism
 from tacit.privacy.mechanism import GaussianSum
 
 BUGS = {
-    "no noise": (GaussianSum, "_release", "jax.tree.map(jnp.add, total, noise)", "total"),
+    "no noise": (mechanism, "with_noise", "jax.tree.map(jnp.add, total, noise)", "total"),
     "clip removed": (
         Flat,
         "factors",
