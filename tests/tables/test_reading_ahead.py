@@ -106,6 +106,18 @@ def test_reading_that_fails_ends_the_run_with_its_own_error():
         cases.fitted(OnHost(source), cases.plan())
 
 
+def test_an_interrupted_run_leaves_no_thread_behind():
+    def interrupt(checkpoint):
+        raise KeyboardInterrupt
+
+    before = threading.enumerate()
+    records = OnHost(cases.RowsInMemory(cases.RECORDS))
+    with pytest.raises(KeyboardInterrupt) as held:  # and with it all that the run had at hand
+        cases.fitted(records, cases.plan(), chunk_steps=2, on_chunk=interrupt)
+    assert threading.enumerate() == before
+    del held
+
+
 @pytest.mark.parametrize(("num_rows", "rate"), [(1000, 0.01), (10**7, 1e-4), (50, 0.9)])
 def test_a_shard_lacks_room_once_in_a_thousand_million_draws(num_rows, rate):
     room = room_in_shard(num_rows, rate)

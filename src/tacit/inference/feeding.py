@@ -1,7 +1,7 @@
 """Feeding: gives a run its table, chunk by chunk, and reads ahead where it is on the host."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 
@@ -23,17 +23,21 @@ _MAX_BYTES = 2**26
 Chunk: TypeAlias = tuple[int, int]
 """The first step of a chunk, and the one after its last."""
 
+Tables: TypeAlias = Generator[Tree, None, None]
+"""The table of one chunk after the other."""
+
 
 class Feed(NamedTuple):
     """How a run gets its table.
 
     Attributes:
       max_steps: of a chunk, so that what is read ahead fits in memory; None where nothing is read.
-      tables: gives, for chains' keys, chunks and the most steps of one, the table of each chunk.
+      tables: gives, for chains' keys, chunks and the most steps of one, the table of each chunk;
+        close it where not all of them are wanted, or its thread stays.
     """
 
     max_steps: int | None
-    tables: Callable[[Key, Sequence[Chunk], int], Iterator[Tree]]
+    tables: Callable[[Key, Sequence[Chunk], int], Tables]
 
 
 def feed_of(records: Tree, kernel: Kernel, states: Tree, *, num_chains: int) -> Feed:
@@ -49,14 +53,12 @@ def feed_of(records: Tree, kernel: Kernel, states: Tree, *, num_chains: int) -> 
       states: the shapes of one chain's state.
       num_chains: how many chains.
     """
-    if not isinstance(records, OnHost):
-        return Feed(None, lambda keys, chunks, num_steps: iter([records] * len(chunks)))
-    found = _draws_of(records, kernel, states)
+    found = _draws_of(records, kernel, states) if isinstance(records, OnHost) else None
     if found is None:
-        return Feed(None, lambda keys, chunks, num_steps: iter([records] * len(chunks)))
+        return Feed(None, lambda keys, chunks, num_steps: (records for _ in chunks))
     draw, rate, num_rows = found
 
-    def tables(keys: Key, chunks: Sequence[Chunk], num_steps: int) -> Iterator[Tree]:
+    def tables(keys: Key, chunks: Sequence[Chunk], num_steps: int) -> Tables:
         def read(chunk: Chunk) -> Fetched:
             first, stop = chunk
             # Chunks have one length; what is beyond the last step is not used.

@@ -1,6 +1,7 @@
 """Running a plan: charge, dispatch a chunk of steps, repeat; refuse before touching a record."""
 
 import bisect
+import contextlib
 import datetime
 import functools
 import math
@@ -202,11 +203,11 @@ def fit(
     if progress is not None:
         spent_at = _epsilon_curve(lambda step: budget.spent(cost_until(step), tail=tail), stops)
     spans = list(zip([start, *stops], stops, strict=False))
-    tables = feed.tables(chains.keys, spans, chunk_steps)
-    for chunk, (before, stop), table in zip(chunks, spans, tables, strict=True):
-        charges.pay(before, stop)
-        chains.take_on(table, [before, *chunk])
-        on_coordinator(functools.partial(tell, stop, spent_at))
+    with contextlib.closing(feed.tables(chains.keys, spans, chunk_steps)) as tables:
+        for chunk, (before, stop), table in zip(chunks, spans, tables, strict=True):
+            charges.pay(before, stop)
+            chains.take_on(table, [before, *chunk])
+            on_coordinator(functools.partial(tell, stop, spent_at))
 
     checkpoint = checkpoint_at(num_steps)
     statement = replace(
