@@ -50,7 +50,9 @@ class OnHost:
     draw inside of a loop, rows are read when they are asked for, while the device waits.
 
     Guarantee:
-      A sum over a batch is that of the whole table in memory, up to the order of summation.
+      A sum over a batch is that of the whole table in memory, up to the order of summation. Which
+      rows are read tells who was drawn, and a cost that counts on sampling counts on nobody knowing
+      that: whoever serves the rows (a file server, a data base) must be trusted like the process.
 
     Attributes:
       source: where the rows are; two tables are the same where their sources are.
