@@ -99,8 +99,8 @@ def test_the_table_in_another_form_is_found_out(constant):
         refuse(lambda w, r, k: w @ r + jnp.sum(constant))
 
 
-@pytest.mark.parametrize("shape", [(199, 2), (201, 5), (4, 199)])
-def test_all_but_one_of_many_records_are_found_out_whatever_the_row(shape):
+@pytest.mark.parametrize("shape", [(199, 2), (201, 5), (4, 199), (208, 2), (207, 5)])
+def test_all_rows_but_one_of_a_long_table_are_found_out_with_and_without_fillings(shape):
     constant = jnp.ones(shape)
     with pytest.raises(CrossRecordError, match="closes over an array of shape"):
         require_isolated(
@@ -109,18 +109,6 @@ def test_all_but_one_of_many_records_are_found_out_whatever_the_row(shape):
             TABLE[0],
             seeded_key(0),
             num_records=200,
-        )
-
-
-def test_a_table_that_was_filled_up_for_devices_is_found_out():
-    constant = jnp.ones((208, 2))
-    with pytest.raises(CrossRecordError, match="closes over an array of shape"):
-        require_isolated(
-            lambda w, r, k: w @ r + jnp.sum(constant),
-            PARAMS,
-            TABLE[0],
-            seeded_key(0),
-            num_records=203,
             num_rows=208,
         )
 
