@@ -1,6 +1,8 @@
 """Tables on the host: what a step draws is known before it runs, and read ahead of it."""
 
+import gc
 import threading
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -104,6 +106,21 @@ def test_reading_that_fails_ends_the_run_with_its_own_error():
     source.read = read
     with pytest.raises(OSError, match="the disk is gone"):
         cases.fitted(OnHost(source), cases.plan())
+
+
+def test_a_table_is_given_back_when_nobody_holds_it_any_more():
+    def use_up(use):
+        source = cases.RowsInMemory(cases.RECORDS)
+        use(OnHost(source))
+        return weakref.ref(source)
+
+    release = cases.release()
+    used = [
+        use_up(lambda records: cases.fitted(records, cases.plan(num_steps=4))),
+        use_up(lambda records: jax.block_until_ready(cases.gradient(release, records))),
+    ]
+    gc.collect()
+    assert [reference() for reference in used] == [None, None]
 
 
 def test_an_interrupted_run_leaves_no_thread_behind():

@@ -1,8 +1,8 @@
 """Tables that stay on the host, such as memory-mapped files, and give out rows by number."""
 
-import functools
+import weakref
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,10 @@ class RowSource(Protocol):
         ...
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["source", "mesh"])
+_Static: TypeAlias = tuple["weakref.ref[RowSource]", Mesh | None]
+
+
+@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class OnHost:
     """A table of which only drawn records ever come to a device.
@@ -55,13 +58,28 @@ class OnHost:
       that: whoever serves the rows (a file server, a data base) must be trusted like the process.
 
     Attributes:
-      source: where the rows are; two tables are the same where their sources are.
+      source: where the rows are; two tables are the same where their sources are. It is of a class
+        whose objects can be referenced weakly, as those of most can.
       mesh: devices with an axis "records" among which the work is shared; None for one device. With
         several processes each reads what its own devices own.
     """
 
     source: RowSource
     mesh: Mesh | None = field(default=None, repr=False)
+
+    def tree_flatten(self) -> tuple[tuple[()], _Static]:
+        """Tells JAX that a table has no leaves, and which one it is."""
+        # JAX keeps what programs were traced for. It should not keep tables and their files.
+        return (), (weakref.ref(self.source), self.mesh)
+
+    @classmethod
+    def tree_unflatten(cls, static: _Static, leaves: tuple[()]) -> "OnHost":
+        """Returns the table again, which somebody else must still hold."""
+        del leaves
+        reference, mesh = static
+        source = reference()
+        assert source is not None
+        return cls(source, mesh)
 
     @property
     def num_records(self) -> int:
