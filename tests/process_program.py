@@ -79,11 +79,21 @@ def lose(process_id, lost):
         raise
 
 
+def fail(process_id):
+    on_coordinator(lambda: None)
+    if process_id == 1:
+        raise KeyError("a private word")
+    while True:
+        on_coordinator(lambda: None)
+
+
 if __name__ == "__main__":
     part, total, own, port = sys.argv[1], *map(int, sys.argv[2:])
     start_processes(num_processes=total, process_id=own, coordinator=f"127.0.0.1:{port}")
     tell("process", [num_processes(), is_coordinator()])
     if part == "agree":
         agree(own)
+    elif part == "fail":
+        fail(own)
     else:
         lose(own, lost=int(part))

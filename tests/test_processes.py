@@ -123,6 +123,16 @@ def test_a_killed_worker_ends_all_others_with_one_error_and_without_waiting(agre
     assert found[0][1]["key"] not in agreed[0][1]["keys"]
 
 
+def test_a_process_that_fails_alone_ends_at_once_and_the_others_with_it():
+    begin = time.monotonic()
+    (first, _, errors), (second, _, own) = start("fail", total=2)
+    assert time.monotonic() - begin < SECONDS / 2  # JAX by itself would wait for a minute
+    assert (first, second) == (1, 1)
+    assert "a process of this run was lost" in errors
+    assert "a private word" in own
+    assert "a private word" not in errors
+
+
 def test_a_killed_coordinator_ends_the_others():
     (first, _, _), (second, told, _) = start("0", total=2)
     assert first == -9

@@ -72,8 +72,9 @@ def translating_lost_workers(*, after_step: int | None = None) -> Iterator[None]
 
 
 def end_if_broken() -> None:
-    """Ends a process whose run has lost another; for the exit of the interpreter."""
-    if _is_broken.is_set():
+    """Ends a process that has lost another, or failed alone; for the exit of the interpreter."""
+    # Python leaves there what nobody caught.
+    if _is_broken.is_set() or hasattr(sys, "last_value"):
         end_now(1)
 
 
