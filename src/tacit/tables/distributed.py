@@ -37,7 +37,7 @@ class Distributed:
       num_records: how many records there are.
     """
 
-    rows: Record
+    rows: Record = field(repr=False)  # never shown: they are private
     mesh: Mesh = field(repr=False)
     num_records: int
 
@@ -85,8 +85,10 @@ def distribute(records: Record | OnHost, mesh: Mesh | None = None) -> Distribute
     Example:
       >>> from tacit.data import as_records
       >>> table = distribute(as_records(np.ones((5, 2)), np.zeros(5)))
-      >>> table.num_records, table.num_shards
-      (5, 1)
+      >>> table
+      Distributed(num_records=5)
+      >>> table.num_shards
+      1
     """
     mesh = for_records(device_mesh() if mesh is None else mesh)
     if isinstance(records, OnHost):
