@@ -1,8 +1,8 @@
 """The seeded bugs that audits must catch, planted in the real source."""
 
 from laws.planting import plant
-from tacit.privacy.clipping.bounds import Flat
 from tacit.privacy import mechanism
+from tacit.privacy.clipping.bounds import Flat
 from tacit.privacy.mechanism import GaussianSum
 
 BUGS = {

@@ -32,7 +32,7 @@ from tacit.privacy.events import composed, count_releases, event_to_json
 from tacit.privacy.statement import Statement, make_statement, tail_of
 from tacit.processes import on_coordinator, require_agreement, shared_fresh_key
 from tacit.rng import seeded_key
-from tacit.tables import Distributed, OnHost, Table, as_table
+from tacit.tables import Distributed, OnHost, Table, as_table, describe_mesh
 from tacit.typing import Record, Tree
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def fit(
     chunk_steps = math.ceil(num_steps / _NUM_CHUNKS) if chunk_steps is None else chunk_steps
     _check.positive_integer(chunk_steps=chunk_steps)
     feed = feed_of(records, kernel, shape, num_chains=plan.num_chains)
-    chunk_steps = min(chunk_steps, feed.max_steps or chunk_steps)
+    chunk_steps = min(chunk_steps, feed.max_steps or chunk_steps, num_steps - start)
 
     def cost_until(step: int) -> DpEvent:
         return composed(history, plan.cost_between(start, step))
@@ -176,8 +176,10 @@ def fit(
         rows_per_unit=rows_per_unit or 1,
         is_charged=ledger is not None,
     )
+    _require_no_table(kernel, shape, records)
     require_agreement(
         records=str((plan.method.num_records, as_table(records).record)),
+        mesh=describe_mesh(getattr(records, "mesh", None)),
         plan=str((event_to_json(cost_until(num_steps)), plan.kept_steps, chunk_steps)),
         states=str((plan.num_chains, shape)),
         seed=str(seed),
@@ -193,7 +195,6 @@ def fit(
         resume=resume,
         is_secure=seed is None,
     )
-    _require_no_table(kernel, shape, records)
 
     key = shared_fresh_key() if seed is None else seeded_key(seed)
     chains = Chains(plan, model, key, resume=resume, mesh=getattr(records, "mesh", None))

@@ -22,6 +22,7 @@ __all__ = [
     "PARAMETERS",
     "at_home",
     "cut_of",
+    "describe_mesh",
     "device_mesh",
     "everywhere",
     "for_records",
@@ -100,6 +101,13 @@ class Spread(Protocol):
     def shard(self) -> Any:
         """Returns the table as one of them sees it."""
         ...
+
+
+def describe_mesh(mesh: Mesh | None) -> str:
+    """Returns a text that is equal for equal meshes."""
+    if mesh is None:
+        return "one device"
+    return f"{dict(mesh.shape)} of {[device.id for device in mesh.devices.flat]}"
 
 
 def is_spread(table: object) -> bool:

@@ -128,8 +128,15 @@ class OnHost:
         def several(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((len(indices), *leaf.shape), leaf.dtype)
 
+        reference = weakref.ref(self.source)  # as in `tree_flatten`
+
+        def read(numbers: Array) -> Record:
+            source = reference()
+            assert source is not None
+            return source.read(np.asarray(numbers))
+
         found: Record = jax.pure_callback(
-            lambda numbers: self.source.read(np.asarray(numbers)),
+            read,
             jax.tree.map(several, self.record),
             indices,
             vmap_method="sequential",
