@@ -6,13 +6,7 @@ from experiments.mnist_front_end import QUICK, cell, measure
 __all__ = ["EXPERIMENT"]
 
 _CANDIDATES: dict[tuple[str, str, float], list[tuple[float, float, int]]] = {
-    ("moved_digits", "strongly whitened scattering", 0.5): [
-        (20.0, 0.1, 800),
-        (15.0, 0.1, 1200),
-        (30.0, 0.05, 1200),
-        (22.0, 0.1, 1200),
-    ],
-    ("moved_digits", "fully whitened scattering", 0.5): [(30.0, 0.05, 1200)],
+    ("moved_digits", "strongly whitened scattering", 0.5): [(20.0, 0.1, 800), (15.0, 0.1, 1200)],
     ("moved_digits", "strongly whitened scattering", 3.0): [(50.0, 0.15, 800), (40.0, 0.15, 1200)],
     ("moved_digits", "whitened scattering", 0.5): [
         (2.5, 0.9, 400),
@@ -22,8 +16,6 @@ _CANDIDATES: dict[tuple[str, str, float], list[tuple[float, float, int]]] = {
         (10.0, 0.5, 400),
         (15.0, 0.2, 400),
         (30.0, 0.1, 400),
-        (20.0, 0.1, 800),
-        (40.0, 0.05, 800),
     ],
     ("moved_digits", "whitened scattering", 3.0): [
         (4.0, 1.2, 800),

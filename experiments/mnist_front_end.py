@@ -34,7 +34,6 @@ FRONT_ENDS: dict[str, FrontEnd] = {
     "scattering": Scattering(),
     "whitened scattering": Whitened(),
     "strongly whitened scattering": Whitened(power=0.8),
-    "fully whitened scattering": Whitened(power=1.0),
     # For quick trials.
     "few components": Whitened(
         base=Scattering(num_orientations=2, num_groups=None), num_components=20, num_drawings=40
