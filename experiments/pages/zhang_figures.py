@@ -73,20 +73,21 @@ def _paint_bins(panel: Axes, row: Row, style: str, colour: str, label: str) -> N
 def _paint_headline(canvas: Canvas) -> None:
     rows = read_rows("zhang_headline")
     panels = canvas.subplots(2, 4)
-    cells = {}
+    shown_rows: dict[str, list[Row]] = {"mlp": [], "cnn": []}
     for cell in reversed(zhang_headline.EXPERIMENT.cells):
-        cells[cell["network"]] = cell  # the first one of each
+        # The first choice of each network that was run.
+        shown_rows[cell["network"]] = at(rows, cell) or shown_rows[cell["network"]]
     for line, digit, network in zip(panels, zhang_digits.DIGITS, ("mlp", "cnn"), strict=True):
         line[0].set_axis_off()
         for row in rows[:1]:
             image = zhang_digits.unpacked_image(row["series"]["images"][digit])
             line[0].imshow(image, cmap="gray_r")
         for panel, shown in zip(line[1:3], ("mlp", "cnn"), strict=True):
-            for row in at(rows, cells[shown])[:1]:
+            for row in shown_rows[shown][:1]:
                 _paint_histogram(panel, row["series"][digit])
             panel.set(xlim=(0, 1), title=f"{digit}, {shown.upper()}")
         line[3].plot([0, 1], [0, 1], color="0.8", linewidth=1)
-        for row in at(rows, cells[network]):
+        for row in shown_rows[network]:
             _paint_bins(line[3], row, "-", "C3", "")
         line[3].set_title(f"reliability, {network.upper()}")
     for panel in panels[:, 1:].flat:
@@ -156,7 +157,8 @@ FIGURES: Sequence[Figure] = (
         name="zhang_headline",
         caption=(
             "Two test digits, how often draws of the posterior give each class (by colour) a"
-            " probability in each tenth, and reliability with one line for each run."
+            " probability in each tenth, and reliability with one line for each run. Of each"
+            " network the first row of the table that was run."
         ),
         sources=("zhang_headline",),
         paint=_paint_headline,
