@@ -55,7 +55,7 @@ def _strong(found: Scaling) -> str:
                 f"{_number(1e3 / one)} and {_number(1e3 / two)}",
                 f"{row['speedup']:.2f}{missed}",
                 f"{min(ratios):.2f} to {max(ratios):.2f}",
-                f"{100 * row['equal_params']:.2f} %",
+                f"{(1 - row['equal_params']) * row['num_params']:.0f}",
             ]
         )
     head = [
@@ -67,7 +67,7 @@ def _strong(found: Scaling) -> str:
         "steps per second",
         "speedup",
         "in pairs of runs",
-        "equal parameters",
+        "parameters that differ",
     ]
     last = found["strong"][-1]
     task = last["task"]
@@ -75,7 +75,7 @@ def _strong(found: Scaling) -> str:
     said = (
         f"{network}, {last['num_params']:,} parameters, Poisson batches from"
         f" {task['num_records']:,} records; {task['chunk_steps'] * task['num_chunks']} steps of"
-        f" each run, in {len(last['speedups'])} pairs of runs. Parameters at the end differ by at"
+        f" each run, in {len(last['speedups'])} pairs of runs. At the end parameters differ by at"
         f" most {max(row['largest_difference'] for row in found['strong']):.1g}, where the largest"
         f" is {last['largest_param']:.1g}."
     )
@@ -206,5 +206,7 @@ def _power(value: float) -> str:
 
 
 if __name__ == "__main__":
-    _found = json.loads((Path(__file__).parent / "scaling.json").read_text())
+    _here = Path(__file__).parent
+    _found = json.loads((_here / "scaling.json").read_text())
+    (_here / "scaling.md").write_text(render_scaling(_found) + "\n", encoding="utf-8")
     PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), _found), encoding="utf-8")

@@ -2,16 +2,20 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from benchmarks import rows, table, tasks
+from benchmarks import extrapolation, rows, scaling_page, table, tasks
+from benchmarks.launching import run_together
 from benchmarks.methods import render_methods
 from benchmarks.peers import PEERS
 from benchmarks.programs import render_programs
+from benchmarks.scaling import FULL, QUICK
+from benchmarks.scaling_tables import make_table
 from benchmarks.timing import Effort, interleave
 from benchmarks.workloads import WORKLOADS, mlp
 
@@ -129,3 +133,82 @@ def test_the_documented_tables_are_those_of_the_last_whole_run():
     assert table.render(results) in page
     assert render_methods(json.loads((ROOT / "benchmarks/methods.json").read_text())) in page
     assert render_programs(json.loads((ROOT / "benchmarks/programs.json").read_text())) in page
+
+
+@pytest.fixture(scope="module")
+def scaling():
+    return json.loads((ROOT / "benchmarks/scaling.json").read_text())
+
+
+def test_the_page_on_scale_shows_what_was_measured(scaling):
+    page = scaling_page.PAGE.read_text(encoding="utf-8")
+    assert scaling_page.rendered(page, scaling) == page
+    table = (ROOT / "benchmarks/scaling.md").read_text(encoding="utf-8")
+    assert table == scaling_page.render_scaling(scaling) + "\n"
+
+
+def test_what_was_measured_of_scale_is_what_is_measured_now(scaling):
+    assert [row["task"]["batch"] for row in scaling["strong"]] == list(FULL.batches)
+    for row in scaling["strong"]:
+        assert row["task"]["chunk_steps"] * row["task"]["num_chunks"] >= 20
+        pairs = zip(row["step_ms"]["1"], row["step_ms"]["2"], strict=True)
+        assert row["speedups"] == [one / two for one, two in pairs]
+        assert row["speedup"] == np.median(row["speedups"])
+    assert row["task"] == json.loads(json.dumps(dataclasses.asdict(FULL.strong)))
+    assert row["met"] == (row["speedup"] >= 1.6)
+    found = {(row["on_disk"], row["num_records"]) for row in scaling["sizes"]}
+    assert found == {(False, n) for n in FULL.in_memory} | {(True, n) for n in FULL.on_disk}
+    assert {f"draw {size}" for size in FULL.draws} <= set(scaling["parts"]["ms"])
+
+
+def test_a_thousand_times_the_table_on_disk_takes_no_more_memory_and_hardly_more_time(scaling):
+    rows = [row for row in scaling["sizes"] if row["on_disk"]]
+    assert rows[-1]["num_records"] == 1000 * rows[0]["num_records"]
+    # Two megabytes lie in the processor's caches, and two gigabytes do not.
+    assert rows[-1]["step_ms"] < 2 * rows[0]["step_ms"]
+    # What one run of the compiler differs from another.
+    assert rows[-1]["peak_anonymous_mb"] < rows[0]["peak_anonymous_mb"] + 50
+    assert rows[-1]["peak_mb"] < rows[0]["peak_mb"] + 50
+
+
+def test_a_process_of_the_measurement_prints_what_its_fit_took(tmp_path):
+    task = dataclasses.replace(QUICK.sized, num_records=1000, folder=str(tmp_path / "table"))
+    make_table(tmp_path / "table", task.num_records, task.num_columns)
+    found = run_together([task], [sorted(os.sched_getaffinity(0))[:1]])
+    assert len(found["chunks_ms"]) == task.num_chunks
+    assert min(found["chunks_ms"]) > 0
+    assert found["num_params"] == 50 * 2 + 2
+    assert 50 < found["peak_anonymous_mb"] < found["peak_mb"]
+
+
+UNIT = extrapolation.Costs(
+    clipping=1e-9,
+    noise=1e-6,
+    update=1e-6,
+    read=1e-3,
+    exchange=1e-9,
+    chunk=10.0,
+    draw={1_000_000: 100.0},
+)
+
+
+def test_on_paper_each_host_sends_eight_bytes_for_a_parameter_but_for_its_own_slice():
+    cluster = extrapolation.Cluster(num_params=1e6, gigabits=8)
+    assert extrapolation.exchanged_bytes(cluster) == pytest.approx(8e6 * 0.99)
+    assert extrapolation.parts_of_step(UNIT, cluster)["exchanging sums"] == pytest.approx(7.92)
+    slow = dataclasses.replace(UNIT, exchange=2e-6)
+    assert extrapolation.parts_of_step(slow, cluster)["exchanging sums"] == pytest.approx(15.84)
+
+
+def test_on_paper_hosts_cut_the_sum_and_the_noise_and_nothing_else():
+    one, many = (
+        extrapolation.parts_of_step(
+            UNIT, extrapolation.Cluster(num_params=1e6, gigabits=10, num_hosts=hosts)
+        )
+        for hosts in (2, 200)
+    )
+    whole = "whole step"
+    assert sum(many.values()) == pytest.approx(2 * many[whole])
+    for name in one.keys() - {whole, "exchanging sums"}:
+        factor = 100 if name in extrapolation.CUT and one[name] else 1
+        assert many[name] == pytest.approx(one[name] / factor), name
