@@ -123,7 +123,10 @@ def parts_of_step(costs: Costs, cluster: Cluster) -> dict[str, float]:
     sent = exchanged_bytes(cluster)
     nominal = sent / (cluster.gigabits * 1e6 / 8)
     parts = {
-        "drawing the batch, on every host": costs.draw[int(cluster.batch)] / cluster.speed,
+        # Once to read its rows ahead, and once in the step.
+        "drawing the batch twice, on every host": 2
+        * costs.draw[int(cluster.batch)]
+        / cluster.speed,
         "clipped sum of the host's share": clipped,
         "reading its rows, beyond that": max(0.0, read - clipped),
         "noise on its slice of the sum": d / cluster.num_hosts * costs.noise / cluster.speed,
