@@ -146,6 +146,5 @@ def memory(cluster: Cluster) -> dict[str, float]:
         ),
         "instead, on disk: rows that are read ahead": 2 * own_rows * _row_bytes(cluster) / 1e9,
         "a drawn batch: indices, mask, places": 9 * cluster.batch / 1e9,
-        "the same of `FullBatch`": 9 * cluster.num_records / 1e9,
         "parameters, Adam, the sum and the update": 5 * _FLOAT * cluster.num_params / 1e9,
     }
