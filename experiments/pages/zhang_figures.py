@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from experiments import zhang_digits, zhang_family, zhang_headline, zhang_tables
 from experiments.cells import Row, read_rows
@@ -33,6 +34,9 @@ def _paint_family(canvas: Canvas) -> None:
                 )  # fmt: skip
     for panel, title in ((everyone, "all"), (batches, "batch size"), (rates, "learning rate")):
         panel.set(title=title, xlabel="epsilon", xscale="log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        panel.xaxis.set_minor_formatter(NullFormatter())
     everyone.set_ylabel("accuracy")
     everyone.legend(fontsize=6)
 

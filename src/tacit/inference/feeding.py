@@ -12,7 +12,16 @@ from tacit import _tree
 from tacit.inference.base import Kernel
 from tacit.inference.compiled import step_key
 from tacit.rng import seeded_key
-from tacit.tables import Batch, DrawnInLoopError, Fetched, OnHost, Recorder, as_table, fetch
+from tacit.tables import (
+    Batch,
+    DrawnInLoopError,
+    Fetched,
+    OnHost,
+    Recorder,
+    as_table,
+    fetch,
+    largest_share,
+)
 from tacit.typing import Array, Key, Tree
 
 __all__ = ["Feed", "feed_of"]
@@ -76,7 +85,8 @@ def feed_of(records: Tree, kernel: Kernel, states: Tree, *, num_chains: int) -> 
 
     record = as_table(records).record
     row_bytes = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(record)) + 8
-    return Feed(max(1, _MAX_BYTES // (num_chains * num_rows * row_bytes)), tables)
+    step_bytes = math.ceil(num_chains * num_rows * row_bytes * largest_share(records.mesh))
+    return Feed(max(1, _MAX_BYTES // step_bytes), tables)
 
 
 def _draws_of(

@@ -2,21 +2,12 @@
 
 from tacit.tables.base import Batch, ClippedSum, InMemory, Summing, Table, as_summing, as_table
 from tacit.tables.distributed import Distributed, distribute
-from tacit.tables.fetched import DrawnInLoopError, Fetched, FetchedStep, Recorder, fetch
-from tacit.tables.mesh import (
-    CHAINS,
-    PARAMETERS,
-    at_home,
-    cut_of,
-    describe_mesh,
-    device_mesh,
-    everywhere,
-    is_spread,
-    on_table,
-    over_shards,
-    shared_among,
-)
+from tacit.tables.fetched import Fetched, FetchedStep, fetch
+from tacit.tables.mapping import is_spread, on_table, over_shards, shared_among
+from tacit.tables.mesh import CHAINS, PARAMETERS, describe_mesh, device_mesh, largest_share
 from tacit.tables.on_host import OnHost, RowSource
+from tacit.tables.placing import at_home, cut_of, everywhere
+from tacit.tables.recorder import DrawnInLoopError, Recorder
 from tacit.tables.scattered import RECORDS, Scattered
 from tacit.tables.shard import Shard
 
@@ -48,6 +39,7 @@ __all__ = [
     "everywhere",
     "fetch",
     "is_spread",
+    "largest_share",
     "on_table",
     "over_shards",
     "shared_among",

@@ -8,49 +8,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import get_opaque_trace_state
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
 from tacit import _tree
-from tacit.tables.base import Batch, ClippedSum, shapes_of_sum, sum_of_rows
-from tacit.tables.mesh import everywhere
+from tacit.tables.base import Batch, ClippedSum, sum_of_rows
 from tacit.tables.on_host import OnHost
+from tacit.tables.placing import everywhere
 from tacit.tables.room import room_in_shard
 from tacit.tables.scattered import RECORDS, Scattered, scattered_sum
 from tacit.typing import Array, Key, Record, Tree
 
-__all__ = ["DrawnInLoopError", "Fetched", "FetchedStep", "Recorder", "fetch"]
-
-
-class DrawnInLoopError(Exception):
-    """A step draws inside of a loop or a branch, so what it draws cannot be told beforehand."""
-
-
-class Recorder:
-    """A table that notes which batches it is asked for, and has nothing in it.
-
-    Batches are drawn from keys and never from states or records, so a step that runs on this table
-    tells what it would draw; the compiler leaves out all else.
-    """
-
-    def __init__(self, table: OnHost) -> None:
-        self.num_records, self.record = table.num_records, table.record
-        self.batches: list[Batch] = []
-        self.rates: list[float] = []
-        self._trace = get_opaque_trace_state()
-
-    def clipped_sum(
-        self, batch: Batch, key: Key, clipped_sum: ClippedSum, *, rate: float
-    ) -> Tree | Scattered:
-        """Notes the batch; the sum is zero."""
-        if get_opaque_trace_state() != self._trace:
-            raise DrawnInLoopError
-        self.batches.append(batch)
-        self.rates.append(rate)
-        shapes = shapes_of_sum(self.record, len(batch.indices), key, clipped_sum)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+__all__ = ["Fetched", "FetchedStep", "fetch"]
 
 
 @functools.partial(
