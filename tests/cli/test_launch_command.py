@@ -143,8 +143,8 @@ def test_a_wrong_launch_is_refused_before_anything_starts(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--num-processes", 2], "--process-id and --coordinator is missing"),
-        (["--process-id", 0, "--coordinator", "a:1"], "--num-processes is missing"),
+        (["--num-processes", 2], "missing: --process-id, --coordinator"),
+        (["--process-id", 0, "--coordinator", "a:1"], "missing: --num-processes"),
         (["--num-processes", 2, "--process-id", 2, "--coordinator", "a:1"], "must be below"),
         (["--num-processes", 2, "--process-id", 0, "--coordinator", "a"], "must be host:port"),
     ],

@@ -6,7 +6,7 @@ import dp_accounting
 import optax
 import pytest
 
-from tacit.errors import InvalidArgumentError
+from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.inference import SGD, SGLD, Plan, calibrate, calibrate_batch_size, calibrate_steps
 from tacit.privacy.budget import Budget
 from tacit.privacy.events import count_releases
@@ -120,3 +120,14 @@ def test_so_little_noise_that_its_cut_tail_shows_is_not_calibrated_to():
     found = calibrate(plan, budget)
     budget.require(found.cost, tail=tail_of(found.cost, num_values=10_000))
     assert found.method.release.noise_multiplier < 1.0
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-15])
+def test_a_delta_below_what_any_noise_leaves_ends_calibration_all_the_same(delta):
+    release = GaussianSum(sampling=FullBatch(num_records=1000), clip_norm=1.0, noise_multiplier=1.0)
+    plan = Plan(method=SGLD.fixed_noise(release=release, step_size=1e-6), num_steps=10_000)
+    budget = Budget(epsilon=5.0, delta=delta)
+    found = calibrate(plan, budget)
+    assert budget.allows(found.cost)
+    with pytest.raises(BudgetExceededError):
+        budget.require(found.cost, tail=tail_of(found.cost, num_values=10_000_000))

@@ -57,7 +57,7 @@ def join(total: int | None, process_id: int | None, coordinator: str | None) -> 
     if total is None or process_id is None or coordinator is None:
         raise InvalidArgumentError(
             "--num-processes, --process-id and --coordinator go together (or the variables"
-            f" TACIT_NUM_PROCESSES and so on); {' and '.join(missing)} is missing."
+            f" TACIT_NUM_PROCESSES and so on); missing: {', '.join(missing)}."
         )
     require_place(num_processes=total, process_id=process_id, coordinator=coordinator)
     if total == 1:

@@ -18,7 +18,7 @@ from tacit.processes import num_processes, translating_lost_workers
 from tacit.tables import CHAINS, at_home, cut_of, everywhere
 from tacit.typing import Key, Tree
 
-__all__ = ["Chains", "chunks_between"]
+__all__ = ["Chains", "chunks_between", "require_shared_chains"]
 
 
 class Chains:
@@ -38,12 +38,6 @@ class Chains:
         """
         self._kernel, self._advance = compiled_kernel(plan.method, model)
         self._kept_steps, self._mesh = set(plan.kept_steps), mesh
-        groups = 1 if mesh is None else mesh.shape.get(CHAINS, 1)
-        if plan.num_chains % groups:
-            raise InvalidArgumentError(
-                f"num_chains={plan.num_chains} must be a multiple of {groups}, the groups of"
-                " devices that share the chains. Change the plan, or the mesh."
-            )
         init_key, run_key = jax.random.split(key)
         self.keys = jax.random.split(run_key, plan.num_chains)
         self._states = (
@@ -94,6 +88,16 @@ class Chains:
 
     def _own(self, tree: Tree) -> Tree:
         return tree if self._mesh is None else at_home(tree)
+
+
+def require_shared_chains(num_chains: int, mesh: Mesh | None) -> None:
+    """Raises unless the groups of devices that share chains get as many each."""
+    groups = 1 if mesh is None else mesh.shape.get(CHAINS, 1)
+    if num_chains % groups:
+        raise InvalidArgumentError(
+            f"num_chains={num_chains} must be a multiple of {groups}, the groups of devices that"
+            " share the chains. Change the plan, or the mesh."
+        )
 
 
 def chunks_between(

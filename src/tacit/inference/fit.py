@@ -17,7 +17,7 @@ from dp_accounting import DpEvent, NoOpDpEvent
 from tacit import _check, _display
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference.base import Kernel
-from tacit.inference.chains import Chains, chunks_between
+from tacit.inference.chains import Chains, chunks_between, require_shared_chains
 from tacit.inference.charges import Charges, num_values_of
 from tacit.inference.checkpoint import Checkpoint
 from tacit.inference.compiled import compiled_kernel, step_on_table
@@ -290,6 +290,7 @@ def _require_fitting_records(plan: Plan, records: Table | Record) -> None:
             f"records has {found} rows, but the method's sampling was configured for"
             f" num_records={plan.method.num_records}. The sampling rate would be wrong."
         )
+    require_shared_chains(plan.num_chains, getattr(records, "mesh", None))
 
 
 def _require_no_table(kernel: Kernel, shape: Tree, records: Tree) -> None:

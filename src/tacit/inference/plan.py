@@ -36,6 +36,9 @@ __all__ = ["Plan", "calibrate", "calibrate_batch_size", "calibrate_steps"]
 _FINER = 1.01
 """By how much noise grows at a time until its tail fits."""
 
+_MUCH = 1e3
+"""With so many times the noise hardly anything of the tail comes from its being small."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -142,10 +145,15 @@ def calibrate(plan: Plan, budget: Budget) -> Plan:
     def scaled(factor: float) -> Plan:
         return replace(plan, method=plan.method.scale_noise(factor))
 
+    def tail(factor: float) -> float:
+        return tail_of(scaled(factor).cost, num_values=1)
+
     rest = leaving_a_tail(budget)
     factor = smallest_noise(lambda factor: scaled(factor).cost, rest)
     # Batches that are a tiny part of a large table need so little noise that its cut tail shows.
-    while tail_of(scaled(factor).cost, num_values=1) > (budget.delta - rest.delta) / 2:
+    # More noise cannot help where delta is smaller than what any noise leaves; `fit` refuses that.
+    allowed = (budget.delta - rest.delta) / 2
+    while tail(factor) > allowed >= 2 * tail(_MUCH * factor):
         factor *= _FINER
     return scaled(factor)
 

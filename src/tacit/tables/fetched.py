@@ -45,9 +45,9 @@ class FetchedStep:
       mesh: whose devices hold the rows, each its own; None for one device.
     """
 
-    indices: Array
-    places: Array
-    rows: Record
+    indices: Array = field(repr=False)  # never shown: who was drawn is secret, and rows are private
+    places: Array = field(repr=False)
+    rows: Record = field(repr=False)
     num_records: int
     mesh: Mesh | None = field(repr=False)
 
