@@ -6,6 +6,14 @@ from experiments.mnist_front_end import QUICK, cell, measure
 __all__ = ["EXPERIMENT"]
 
 _CANDIDATES: dict[tuple[str, str, float], list[tuple[float, float, int]]] = {
+    ("moved_digits", "whitened scattering, upright", 0.5): [
+        (30.0, 0.1, 400),
+        (20.0, 0.1, 800),
+        (60.0, 0.05, 400),
+        (40.0, 0.05, 800),
+    ],
+    ("moved_digits", "whitened scattering, upright", 3.0): [(50.0, 0.15, 800), (40.0, 0.15, 1200)],
+    ("moved_digits", "strongly whitened scattering, upright", 0.5): [(15.0, 0.1, 1200)],
     ("moved_digits", "strongly whitened scattering", 0.5): [(20.0, 0.1, 800), (15.0, 0.1, 1200)],
     ("moved_digits", "strongly whitened scattering", 3.0): [(50.0, 0.15, 800), (40.0, 0.15, 1200)],
     ("moved_digits", "whitened scattering", 0.5): [

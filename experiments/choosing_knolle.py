@@ -28,7 +28,7 @@ EXPERIMENT = Experiment(
         ),
         *(
             knolle_mnist.DP_SGD | {"data": "moved_digits", "clip_norm": 1.0, "learning_rate": rate}
-            for rate in (1.0, 2.0, 4.0)
+            for rate in (1.0, 2.0, 4.0, 8.0)
         ),
         *(
             knolle_pneumonia.SGD | {"data": "shirts", "learning_rate": rate}
@@ -36,7 +36,7 @@ EXPERIMENT = Experiment(
         ),
         *(
             knolle_mnist.SGD | {"data": "moved_digits", "learning_rate": rate}
-            for rate in (0.1, 0.3, 1.0)
+            for rate in (0.1, 0.3, 1.0, 3.0)
         ),
     ),
     num_seeds=1,

@@ -48,7 +48,10 @@ def epsilon_text(epsilon: float | str) -> str:
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Returns a table."""
+    """Returns a table, all of whose lines are as long as its header."""
+    lines = list(lines)
+    if any(len(line) != len(header) for line in lines):
+        raise ValueError(f"a line of the table does not fit its header {header}")
     return "\n".join(
         f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines)
     )

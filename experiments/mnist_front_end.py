@@ -3,7 +3,8 @@
 The posterior is SGHMC's at the noise that the budget asks for: states of the last third of the run.
 Beside it stands what the last of these states says alone, so that one sees what the posterior
 adds. Scattering features are taken as they are (3969, normalised within each image), or whitened by
-the components of drawings made by chance (`tacit.models.Whitened`). Settings are those with the
+the components of drawings made by chance (`tacit.models.Whitened`); `upright` are those of images
+that were straightened, each by its own moments. Settings are those with the
 best likelihood on a public stand-in (`experiments.choosing_front_end`): Fashion-MNIST, or digits of
 another source, which were tried when those of Fashion-MNIST had turned out to stop too early for
 digits. Foreign images are those of Fashion-MNIST.
@@ -17,6 +18,7 @@ import tacit
 from experiments.cells import Experiment, Measured, Settings, main
 from experiments.images import ImageSet, image_set
 from experiments.scoring import class_scores, foreign_scores, predictions, reliability_series
+from experiments.straightening import straightened
 from tacit.models import (
     MLP,
     Categorical,
@@ -27,13 +29,17 @@ from tacit.models import (
     bayesian,
     extract_features,
 )
+from tacit.typing import Record
 
 __all__ = ["CHOSEN", "EXPERIMENT", "QUICK", "cell", "measure"]
 
+_UPRIGHT = ", upright"
 FRONT_ENDS: dict[str, FrontEnd] = {
     "scattering": Scattering(),
     "whitened scattering": Whitened(),
     "strongly whitened scattering": Whitened(power=0.8),
+    "whitened scattering, upright": Whitened(),
+    "strongly whitened scattering, upright": Whitened(power=0.8),
     # For quick trials.
     "few components": Whitened(
         base=Scattering(num_orientations=2, num_groups=None), num_components=20, num_drawings=40
@@ -46,6 +52,8 @@ def _choice(learning_rate: float, clip_norm: float, num_steps: int) -> Settings:
 
 
 CHOSEN: dict[tuple[str, str, float], Settings] = {
+    ("moved_digits", "whitened scattering, upright", 0.5): _choice(40.0, 0.05, 800),
+    ("moved_digits", "whitened scattering, upright", 3.0): _choice(50.0, 0.15, 800),
     ("moved_digits", "strongly whitened scattering", 0.5): _choice(15.0, 0.1, 1200),
     ("moved_digits", "strongly whitened scattering", 3.0): _choice(40.0, 0.15, 1200),
     ("moved_digits", "whitened scattering", 0.5): _choice(30.0, 0.1, 400),
@@ -73,15 +81,12 @@ def cell(data: str, front_end: str, epsilon: float, chosen: Settings) -> Setting
 @functools.lru_cache(maxsize=2)
 def features(data: str, front_end: str) -> ImageSet:
     """Returns the image set as features."""
-    parts = image_set(data)
-    return ImageSet(
-        *(
-            part._replace(
-                x=extract_features(FRONT_ENDS[front_end], part.x).reshape(len(part.y), -1)
-            )
-            for part in parts
-        )
-    )
+
+    def seen(part: Record) -> Record:
+        x = straightened(part.x) if front_end.endswith(_UPRIGHT) else part.x
+        return part._replace(x=extract_features(FRONT_ENDS[front_end], x).reshape(len(x), -1))
+
+    return ImageSet(*map(seen, image_set(data)))
 
 
 def measure(settings: Settings, seed: int) -> Measured:

@@ -119,6 +119,23 @@ def _robust_wide() -> Settings:
     )
 
 
+def _after_burn_in(network: str, *, burn_in: Settings, around: Settings) -> Settings:
+    """Returns a robust chain that starts where a private burn-in ends.
+
+    Its gradients are hardly clipped, since records that pull against each other with a small clip
+    no longer do with a larger one, and all records count, which is less noise than a sample has.
+    """
+    downhill = {"temperature": 1.0, "radius": 0.08, "clip_norm": 0.5, "epsilon": 4.0}
+    every = {"radius": 0.08, "ratio_clip_norm": 0.5, "ratio_noise": 3.0}
+    return _chain(
+        "IBP-DP-HMC",
+        network,
+        downhill | burn_in,
+        _around(60_000, **(every | around)),
+        first_layer=0.1,
+    )
+
+
 def _features() -> Settings:
     return _chain(
         "DP-HMC",

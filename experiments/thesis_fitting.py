@@ -5,7 +5,8 @@ one ended; the first starts from weights that know nothing of the data. Early ph
 With clipped gradients a trajectory gains less kinetic energy than it loses potential energy, so it
 is accepted in spite of the noise; at a low temperature all losses count more, and momentum less.
 The last phase takes moves that are small enough to be accepted where nothing is left to gain. Its
-states are the posterior.
+states are the posterior. A first phase may also be stochastic gradient Hamiltonian Monte Carlo, all
+of whose moves count: a burn-in, from the same start and in the same epsilon.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,15 @@ from tacit.models.architectures import ghitu_mnist_mlp, ghitu_pneumonia_cnn
 from tacit.robust import FGSM, PGD, Linf
 from tacit.typing import Key, Params, Record, Scalar
 
-__all__ = ["NETWORKS", "ball", "model_of", "num_releases", "robust", "run_chain"]
+__all__ = [
+    "NETWORKS",
+    "ball",
+    "is_burn_in",
+    "model_of",
+    "num_releases",
+    "robust",
+    "run_chain",
+]
 
 
 def _pooled(hidden: int, num_outputs: int) -> CNN:
@@ -37,6 +46,7 @@ def _pooled(hidden: int, num_outputs: int) -> CNN:
 NETWORKS: dict[str, MLP | CNN] = {
     "784-512-10": ghitu_mnist_mlp(),
     "pooled 196-32-10": _pooled(32, 10),
+    "pooled 196-64-10": _pooled(64, 10),
     SCATTERING: MLP(num_inputs=3969, num_outputs=10),
     "CNN of 48 channels": ghitu_pneumonia_cnn(),
     "pooled 196-16-1": _pooled(16, 1),
@@ -68,18 +78,18 @@ def model_of(settings: Settings) -> tacit.Model:
     return model._replace(init=init)
 
 
-def robust(settings: Settings, model: tacit.Model, radius: float) -> tacit.Model:
+def robust(settings: Settings, model: tacit.Model, radius: float | Scalar) -> tacit.Model:
     """Returns the model whose likelihood sees the adversary that the settings name."""
-    weight = settings["clean_weight"]
+    weight, area = settings["clean_weight"], ball(0.0).at(radius)
     match settings["adversary"]:
         case "none":
             return model
         case "FGSM":
-            return tacit.adversarial(model, FGSM(ball=ball(radius)), weight=weight)
+            return tacit.adversarial(model, FGSM(ball=area), weight=weight)
         case "PGD":
-            attack = PGD(ball=ball(radius), num_steps=settings["attack_steps"])
+            attack = PGD(ball=area, num_steps=settings["attack_steps"])
             return tacit.adversarial(model, attack, weight=weight)
-    return tacit.certified(model, NETWORKS[settings["network"]], ball(radius), weight=weight)
+    return tacit.certified(model, NETWORKS[settings["network"]], area, weight=weight)
 
 
 def run_chain(settings: Settings, train: Record, seed: int) -> Sequence[tacit.Fit]:
@@ -87,10 +97,19 @@ def run_chain(settings: Settings, train: Record, seed: int) -> Sequence[tacit.Fi
     model = model_of(settings)
     fits: list[tacit.Fit] = []
     for number, phase in enumerate(settings["phases"]):
-        seen = _tempered(robust(settings, model, phase["radius"]), phase["temperature"])
-        plan = tacit.Plan(
-            method=_method(phase, len(train.y)), num_steps=phase["num_proposals"], thinning=1
-        )
+        if is_burn_in(phase):
+            seen, num_steps = model, phase["num_steps"]
+            plan = tacit.Plan(
+                method=_burn_in(settings, phase, len(train.y)),
+                num_steps=num_steps,
+                burn_in=num_steps - 1,
+                thinning=1,
+            )
+        else:
+            seen = _tempered(robust(settings, model, phase["radius"]), phase["temperature"])
+            plan = tacit.Plan(
+                method=_method(phase, len(train.y)), num_steps=phase["num_proposals"], thinning=1
+            )
         if fits:
             # The last state is a release that `spent` counts, so the chain may go on from there.
             seen = _from(seen, jax.tree.map(lambda leaf: leaf[0, -1], fits[-1].posterior.kept))
@@ -108,9 +127,38 @@ def run_chain(settings: Settings, train: Record, seed: int) -> Sequence[tacit.Fi
     return fits
 
 
+def is_burn_in(phase: Settings) -> bool:
+    """Returns whether a phase is one without proposals, all of whose moves count."""
+    return "num_steps" in phase
+
+
 def num_releases(phases: Sequence[Settings]) -> int:
     """Returns how many releases the phases make: their gradients, each used twice, and ratios."""
-    return sum(p["num_proposals"] * (p["num_leapfrog"] + 1) + 1 for p in phases)
+    return sum(
+        p["num_steps"] if is_burn_in(p) else p["num_proposals"] * (p["num_leapfrog"] + 1) + 1
+        for p in phases
+    )
+
+
+def _burn_in(settings: Settings, phase: Settings, num_records: int) -> tacit.Scheduled:
+    """Returns a method that goes downhill while the radius grows."""
+    release = tacit.GaussianSum(
+        sampling=tacit.PoissonBatch(num_records=num_records, batch_size=phase["batch_size"]),
+        clip_norm=phase["clip_norm"],
+        noise_multiplier=1.0,
+        chunk_size=_CHUNK,
+    )
+    ramp = tacit.Ramp(
+        first=0.0, last=phase["radius"], stop=round(_RAMP * phase["num_steps"])
+    )
+
+    def seen(model: tacit.Model, step: Scalar) -> tacit.Model:
+        return robust(settings, model, ramp(step))
+
+    method = tacit.SGHMC.fixed_noise(
+        release=release, step_size=phase["learning_rate"] / num_records, friction=_FRICTION
+    )
+    return tacit.Scheduled(base=method, transform=seen)
 
 
 def _method(phase: Settings, num_records: int) -> tacit.HMC:
@@ -123,16 +171,18 @@ def _method(phase: Settings, num_records: int) -> tacit.HMC:
             jitter=_JITTER,
             chunk_size=_CHUNK,
         )
-    sampling = tacit.PoissonBatch(num_records=num_records, batch_size=phase["batch_size"])
+    full = tacit.FullBatch(num_records=num_records)
     return tacit.HMC(
         gradient=tacit.GaussianSum(
-            sampling=sampling,
+            sampling=full
+            if phase["batch_size"] >= num_records
+            else tacit.PoissonBatch(num_records=num_records, batch_size=phase["batch_size"]),
             clip_norm=phase["clip_norm"],
             noise_multiplier=1.0,
             chunk_size=_CHUNK,
         ),
         ratio=tacit.GaussianSum(
-            sampling=tacit.FullBatch(num_records=num_records),
+            sampling=full,
             clip_norm=phase["ratio_clip_norm"],
             noise_multiplier=phase["ratio_noise"],  # times that of a gradient
             chunk_size=_CHUNK,
@@ -146,6 +196,7 @@ def _method(phase: Settings, num_records: int) -> tacit.HMC:
 
 _JITTER = 0.1
 _CHUNK = 2048
+_RAMP, _FRICTION = 0.6, 0.1
 
 
 def _tempered(model: tacit.Model, temperature: float) -> tacit.Model:

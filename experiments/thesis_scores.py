@@ -56,6 +56,7 @@ def posterior_scores(
 def chain_scores(fits: Sequence[tacit.Fit]) -> dict[str, float]:
     """Returns whether the chain really is one; effective sizes are medians over the weights."""
     kept = fits[-1].posterior.kept
+    earlier = [np.mean(_accepted(fit)) for fit in fits[:-1] if _proposes(fit)]
     weights = np.concatenate(
         [np.reshape(leaf, (*leaf.shape[:2], -1))[0] for leaf in jax.tree.leaves(kept)], axis=1
     )
@@ -64,7 +65,7 @@ def chain_scores(fits: Sequence[tacit.Fit]) -> dict[str, float]:
     with np.errstate(all="ignore"):
         sizes = metrics.ess_bulk(weights[None, :, ::every])
     return {
-        "acceptance before": float(np.mean([np.mean(_accepted(fit)) for fit in fits[:-1]])),
+        **({"acceptance before": float(np.mean(earlier))} if earlier else {}),
         "acceptance": float(np.mean(_accepted(fits[-1]))),
         "proposals kept": float(len(weights)),
         "distinct states": float(1 + np.count_nonzero(moves)),
@@ -76,8 +77,16 @@ def chain_scores(fits: Sequence[tacit.Fit]) -> dict[str, float]:
 
 def acceptance_series(fits: Sequence[tacit.Fit]) -> dict[str, Any]:
     """Returns with which probability each proposal was accepted, phase by phase."""
-    found = [np.ravel(fit.info.acceptance_probability).round(3).tolist() for fit in fits]
+    found = [
+        np.ravel(fit.info.acceptance_probability).round(3).tolist()
+        for fit in fits
+        if _proposes(fit)
+    ]
     return {"acceptance probability": found}
+
+
+def _proposes(fit: tacit.Fit) -> bool:
+    return isinstance(fit.plan.method, tacit.HMC)
 
 
 def _accepted(fit: tacit.Fit) -> np.ndarray[Any, np.dtype[Any]]:

@@ -82,6 +82,7 @@ def _choice() -> str:
         for settings in experiment.cells
     ]
     header = [
+        "stand-in",
         "features",
         "epsilon",
         "learning rate",
