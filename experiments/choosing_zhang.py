@@ -4,7 +4,7 @@ Fashion-MNIST came first. Its winners had been run on MNIST when moved digits we
 are nearer to MNIST; candidates are judged on stand-ins alone. One run of each. The rule was
 accuracy less ECE at first; by likelihood the winners on Fashion-MNIST are the same. Batch size and
 number of steps are what a few minutes on one core allow. One earlier trial on Fashion-MNIST, of a
-network of 784-200-200-10, is not kept, and one of the CNN with tanh at rate 0.8 was not finished.
+network of 784-200-200-10, is not kept.
 """
 
 from collections.abc import Iterable

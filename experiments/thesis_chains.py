@@ -12,7 +12,10 @@ from experiments.cells import Settings
 from experiments.thesis_fitting import num_releases
 from experiments.thesis_inputs import SCATTERING
 
-__all__ = ["CANDIDATES", "CHOSEN", "ROBUST", "private_cell"]
+__all__ = ["CANDIDATES", "CHOSEN", "RADIUS", "ROBUST", "private_cell"]
+
+RADIUS = 0.08
+"""Of the balls that the robust chain is trained with after a burn-in."""
 
 
 def private_cell(data: str, chain: Settings) -> Settings:
@@ -119,21 +122,29 @@ def _robust_wide() -> Settings:
     )
 
 
-def _after_burn_in(network: str, *, burn_in: Settings, around: Settings) -> Settings:
+def _after_burn_in(network: str, *, path_length: float, clip_norm: float) -> Settings:
     """Returns a robust chain that starts where a private burn-in ends.
 
-    Its gradients are hardly clipped, since records that pull against each other with a small clip
-    no longer do with a larger one, and all records count, which is less noise than a sample has.
+    Its gradients are hardly clipped: records that hold each other at bay with a small clip no
+    longer do with a large one. All records count, which is less noise than a sample has.
     """
-    downhill = {"temperature": 1.0, "radius": 0.08, "clip_norm": 0.5, "epsilon": 4.0}
-    every = {"radius": 0.08, "ratio_clip_norm": 0.5, "ratio_noise": 3.0}
-    return _chain(
-        "IBP-DP-HMC",
-        network,
-        downhill | burn_in,
-        _around(60_000, **(every | around)),
-        first_layer=0.1,
+    burn_in = {
+        "radius": RADIUS,
+        "clip_norm": 0.5,
+        "epsilon": 4.0,
+        "num_steps": 300,
+        "learning_rate": 2.0,
+        "batch_size": 6000,
+    }
+    around = _around(
+        60_000,
+        radius=RADIUS,
+        path_length=path_length,
+        clip_norm=clip_norm,
+        ratio_clip_norm=0.5,
+        ratio_noise=3.0,
     )
+    return _chain("IBP-DP-HMC", network, burn_in, around, first_layer=0.1)
 
 
 def _features() -> Settings:
@@ -173,12 +184,14 @@ CANDIDATES: tuple[tuple[Settings, ...], ...] = (
             {"radius": 0.1, "num_proposals": 30, "epsilon": 7.0, "clip_norm": 25.0} | _SHORT,
             path_length=3e-3,
         ),
+        _after_burn_in("pooled 196-32-10", path_length=3e-4, clip_norm=10.0),
+        _after_burn_in("pooled 196-32-10", path_length=6e-4, clip_norm=5.0),
     ),
     (_small(20.0), _small(40.0)),
 )
 """What was tried on the stand-in, in groups of which one is run."""
 
-ROBUST = CANDIDATES[1][2]
+ROBUST = CANDIDATES[1][3]
 """The robust chain that the studies vary."""
 
 CHOSEN: tuple[Settings, ...] = (

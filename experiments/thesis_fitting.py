@@ -46,10 +46,9 @@ def _pooled(hidden: int, num_outputs: int) -> CNN:
 NETWORKS: dict[str, MLP | CNN] = {
     "784-512-10": ghitu_mnist_mlp(),
     "pooled 196-32-10": _pooled(32, 10),
-    "pooled 196-64-10": _pooled(64, 10),
     SCATTERING: MLP(num_inputs=3969, num_outputs=10),
     "CNN of 48 channels": ghitu_pneumonia_cnn(),
-    "pooled 196-16-1": _pooled(16, 1),
+    "pooled 196-32-2": _pooled(32, 2),
 }
 """The thesis' own two, and others that are small enough for the noise of a private chain."""
 
@@ -143,14 +142,12 @@ def num_releases(phases: Sequence[Settings]) -> int:
 def _burn_in(settings: Settings, phase: Settings, num_records: int) -> tacit.Scheduled:
     """Returns a method that goes downhill while the radius grows."""
     release = tacit.GaussianSum(
-        sampling=tacit.PoissonBatch(num_records=num_records, batch_size=phase["batch_size"]),
+        sampling=_sampling(phase, num_records),
         clip_norm=phase["clip_norm"],
         noise_multiplier=1.0,
         chunk_size=_CHUNK,
     )
-    ramp = tacit.Ramp(
-        first=0.0, last=phase["radius"], stop=round(_RAMP * phase["num_steps"])
-    )
+    ramp = tacit.Ramp(first=0.0, last=phase["radius"], stop=round(_RAMP * phase["num_steps"]))
 
     def seen(model: tacit.Model, step: Scalar) -> tacit.Model:
         return robust(settings, model, ramp(step))
@@ -171,18 +168,15 @@ def _method(phase: Settings, num_records: int) -> tacit.HMC:
             jitter=_JITTER,
             chunk_size=_CHUNK,
         )
-    full = tacit.FullBatch(num_records=num_records)
     return tacit.HMC(
         gradient=tacit.GaussianSum(
-            sampling=full
-            if phase["batch_size"] >= num_records
-            else tacit.PoissonBatch(num_records=num_records, batch_size=phase["batch_size"]),
+            sampling=_sampling(phase, num_records),
             clip_norm=phase["clip_norm"],
             noise_multiplier=1.0,
             chunk_size=_CHUNK,
         ),
         ratio=tacit.GaussianSum(
-            sampling=full,
+            sampling=tacit.FullBatch(num_records=num_records),
             clip_norm=phase["ratio_clip_norm"],
             noise_multiplier=phase["ratio_noise"],  # times that of a gradient
             chunk_size=_CHUNK,
@@ -192,6 +186,12 @@ def _method(phase: Settings, num_records: int) -> tacit.HMC:
         jitter=_JITTER,
         reuse_gradient=True,
     )
+
+
+def _sampling(phase: Settings, num_records: int) -> tacit.FullBatch | tacit.PoissonBatch:
+    if phase["batch_size"] >= num_records:
+        return tacit.FullBatch(num_records=num_records)
+    return tacit.PoissonBatch(num_records=num_records, batch_size=phase["batch_size"])
 
 
 _JITTER = 0.1

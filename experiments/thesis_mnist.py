@@ -11,6 +11,7 @@ import optax
 
 import tacit
 from experiments.cells import Experiment, Measured, Settings, main
+from experiments.robust_pneumonia import for_equal_classes
 from experiments.thesis_chains import CHOSEN, private_cell
 from experiments.thesis_fitting import model_of, num_releases, run_chain
 from experiments.thesis_inputs import inputs_of
@@ -28,7 +29,10 @@ def measure(settings: Settings, seed: int) -> Measured:
         chain, series = chain_scores(fits), acceptance_series(fits)
     else:
         fits, chain, series = [_descend(settings, inputs.train, seed)], {}, {}
-    scores = posterior_scores(fits[-1].posterior, inputs, settings["test_radius"])
+    posterior = fits[-1].posterior
+    if settings.get("balance") == "shares":
+        posterior = for_equal_classes(posterior)
+    scores = posterior_scores(posterior, inputs, settings["test_radius"])
     return Measured(scores | chain, fits[-1].statement, series)
 
 

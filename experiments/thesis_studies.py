@@ -9,14 +9,14 @@ was trained without privacy, and stays there.
 from typing import Any
 
 from experiments.cells import Experiment, Settings, main
-from experiments.thesis_chains import ROBUST, private_cell
+from experiments.thesis_chains import RADIUS, ROBUST, private_cell
 from experiments.thesis_mnist import QUICK, measure
 
 __all__ = ["CLIPS", "EPSILONS", "EXPERIMENT", "RADII", "varied"]
 
 EPSILONS = (1.0, 2.0, 4.0)
 CLIPS = (0.1, 0.3)
-RADII = (0.05, 0.15)
+RADII = (0.04, 0.12)
 
 
 def varied(*, epsilon: float = 8.0, clip: float = 1.0, radius: float = 1.0) -> Settings:
@@ -43,7 +43,7 @@ EXPERIMENT = Experiment(
     name="thesis_studies",
     cells=(
         *(varied(epsilon=each) for each in EPSILONS),
-        *(varied(radius=each / 0.1) for each in RADII),
+        *(varied(radius=each / RADIUS) for each in RADII),
         *(varied(clip=each) for each in CLIPS),
     ),
     num_seeds=1,

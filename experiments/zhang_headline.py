@@ -34,7 +34,7 @@ VARIED = ("activation", "num_steps", "clip_norm", "learning_rate", "momentum")
 
 CHOSEN: dict[tuple[str, str], tuple[object, ...]] = {
     ("moved_digits", "mlp"): ("relu", 250, 20.0, 0.2, 0.0),
-    ("moved_digits", "cnn"): ("tanh", 250, 10.0, 0.4, 0.0),
+    ("moved_digits", "cnn"): ("tanh", 600, 5.0, 0.6, 0.0),
     ("fashion_mnist", "mlp"): ("relu", 250, 30.0, 0.05, 0.0),
     ("fashion_mnist", "cnn"): ("relu", 250, 20.0, 0.1, 0.0),
 }

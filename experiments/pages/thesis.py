@@ -10,6 +10,7 @@ from experiments import thesis_mnist, thesis_studies
 from experiments.cells import Experiment, Row, read_rows
 from experiments.markdown import at, progress, summary, table
 from experiments.pages import thesis_tables
+from experiments.thesis_chains import RADIUS
 
 __all__ = ["FIGURES", "section"]
 
@@ -80,7 +81,8 @@ def _studies() -> str:
     experiment = thesis_studies.EXPERIMENT
     rows = read_rows(experiment.name)
     base = at(read_rows("thesis_mnist"), thesis_studies.varied())
-    lines = [["as in the main table: epsilon 8, radius 0.1", *_study_line(experiment, base)]]
+    main = f"as in the main table: epsilon 8, radius {RADIUS:g}"
+    lines = [[main, *_study_line(experiment, base)]]
     titles = (
         *(f"epsilon {each:g}" for each in thesis_studies.EPSILONS),
         *(f"radius {each:g} in training" for each in thesis_studies.RADII),

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from matplotlib.figure import Figure as Canvas
 
 from experiments import thesis_mnist, thesis_pneumonia
-from experiments.cells import Experiment, Row, read_rows
+from experiments.cells import Experiment, Row, Settings, read_rows
 from experiments.figures import Figure
 from experiments.markdown import at, progress, summary, table
 from experiments.pages.thesis_printed import ROWS, printed
+from experiments.thesis_fitting import is_burn_in
 from experiments.thesis_scores import NUM_EXAMINED
 
 __all__ = ["FIGURES", "mnist", "pneumonia"]
@@ -25,7 +26,9 @@ does not say how it is computed: it is left out. Chains without privacy see 5000
 all are short: see the last table. A robust private posterior without Metropolis correction, by
 Langevin dynamics or by variational inference, is in the section on robust training."""
 
-_CHAIN_NOTE = """The chains, judged by what they moved. Temperatures are those of the phases; the
+_CHAIN_NOTE = """The chains, judged by what they moved. Temperatures are those of the phases; a
+burn-in is stochastic gradient Hamiltonian Monte Carlo, private, from the same start that knows
+nothing of the data, and counted in the same epsilon. The
 share of accepted proposals is that of the phases before the last, and of the last, whose states
 are the posterior. Effective sizes are medians over the weights. All are small: no chain has come
 to rest. Where one is larger than the number of distinct states, the estimate has failed, and
@@ -34,9 +37,9 @@ where few states are distinct, the posterior is hardly more than a point."""
 _PNEUMONIA_NOTE = f"""As above, at radius 0.01, with thresholds at 0.65; {NUM_EXAMINED} of 624 test
 images are attacked and certified. The thesis prints 0.801 as SGD's certified accuracy, where its
 own records say 0. Chains without privacy have its CNN and see 1000 records; private ones have a
-network that is small enough for the noise on 5232 records. Settings for the private chains are not
-found yet: in trials on the stand-in, they gave all images the class that most have. Robust and
-private posteriors of these images by other methods are in the sections below."""
+network that is small enough for the noise on 5232 records, and divide their probabilities by the
+classes' public shares. Robust and private posteriors of these images by other methods are in the
+sections below."""
 
 _ROBUSTNESS = {
     "accuracy": "accuracy",
@@ -104,7 +107,7 @@ def _table(experiment: Experiment, rows: Sequence[Row], columns: dict[str, str])
         found = at(rows, settings)
         line = [settings["row"], settings["network"]]
         if is_chain:
-            line += [" → ".join(f"{phase['temperature']:.2g}" for phase in settings["phases"])]
+            line += [" → ".join(map(_temperature, settings["phases"]))]
         else:
             line += [_epsilon(settings, found)]
         for score in columns.values():
@@ -117,6 +120,10 @@ def _table(experiment: Experiment, rows: Sequence[Row], columns: dict[str, str])
         lines.append(line)
     second = "temperature" if is_chain else "epsilon"
     return table(["", "network", second, *columns], lines)
+
+
+def _temperature(phase: Settings) -> str:
+    return "burn-in" if is_burn_in(phase) else f"{phase['temperature']:.2g}"
 
 
 def _published(name: str, row: str, score: str) -> str:
