@@ -22,6 +22,22 @@ _CHANGES: tuple[Settings, ...] = (
 )
 """Tried when the best of the others had been run on the private task: one step from that one."""
 
+_LATER: tuple[Settings, ...] = (
+    {"learning_rate": 0.7, "num_steps": 600},
+    {"learning_rate": 0.35, "num_steps": 1200},
+    {"learning_rate": 0.5, "num_steps": 1200},
+)
+"""Tried last, when all others had fallen short: more steps."""
+
+_MIRRORED: tuple[Settings, ...] = (
+    {"learning_rate": 1.5},
+    {"learning_rate": 1.0},
+    {"learning_rate": 0.5, "num_steps": 600},
+    {"learning_rate": 0.7, "num_steps": 600},
+    {"learning_rate": 0.7, "num_steps": 600, "clip_norm": 0.8},
+)
+"""Tried last too, with features that are means of an image and its mirror image."""
+
 
 def measure(settings: Settings, seed: int) -> Measured:
     """Makes one run; no figure is drawn from it."""
@@ -44,7 +60,14 @@ EXPERIMENT = Experiment(
             for clip_norm in (0.6, 1.0)
             for rate in (1.5, 3.0)
         ),
-        *(pneumonia.SECOND_CHOICE | {"data": "shirts"} | changes for changes in _CHANGES),
+        *(
+            pneumonia.SECOND_CHOICE | {"data": "shirts"} | changes
+            for changes in (*_CHANGES, *_LATER)
+        ),
+        *(
+            pneumonia.SECOND_CHOICE | {"data": "shirts", "mirrored": True} | changes
+            for changes in _MIRRORED
+        ),
     ),
     num_seeds=2,
     measure=measure,

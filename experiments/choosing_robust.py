@@ -80,6 +80,15 @@ _SHIRTS: _Candidates = (
     ("shares", [64], 0.3, 5232, 200, 3.0, 0.15, 0.3, 0.9, 0.01, 10),
     ("shares", [32], 0.3, 5232, 200, 5.0, 0.1, 0.3, 0.9, 0.01, 10),
 )
+_MIRRORED: _Candidates = (
+    ("shares", [32], 0.3, 5232, 200, 5.0, 0.1, 0.3, 0.9, 0.01, 10),
+    ("shares", [32], 0.3, 5232, 200, 3.0, 0.15, 0.3, 0.9, 0.01, 10),
+    ("shares", [32], 0.3, 5232, 200, 5.0, 0.1, 0.3, 0.98, 0.01, 10),
+    ("shares", [16], 0.3, 5232, 200, 5.0, 0.1, 0.3, 0.9, 0.01, 10),
+    ("shares", [16], 0.3, 5232, 200, 5.0, 0.1, 0.3, 0.98, 0.01, 10),
+    ("shares", [], 1.0, 5232, 200, 5.0, 0.1, 0.3, 0.9, 0.01, 10),
+    ("shares", [], 1.0, 5232, 200, 5.0, 0.1, 0.3, 0.98, 0.01, 10),
+)
 
 
 def measure(settings: Settings, seed: int) -> Measured:
@@ -105,7 +114,9 @@ EXPERIMENT = Experiment(
         {"data": "shirts", "balance": balance}
         | robust_pneumonia.COMMON
         | robust_mnist.choice(*values)
-        for balance, *values in _SHIRTS
+        | mirrored
+        for candidates, mirrored in ((_SHIRTS, {}), (_MIRRORED, {"mirrored": True}))
+        for balance, *values in candidates
     ),
     num_seeds=1,
     measure=measure,

@@ -40,11 +40,22 @@ def robust_fit(settings: Settings, train: Record, num_classes: int, seed: int) -
         hidden=tuple(settings["hidden"]),
         num_outputs=num_classes,
     )
-    plan = _plan(settings, whole.head, len(train.y))
-    model = _model(settings, whole.head)
-    averages = train._replace(x=_averages(train.x, window))
-    fit = tacit.fit(plan, model, averages, budget=budget_of(settings), seed=seed)
-    return replace(fit, posterior=replace(fit.posterior, model=_model(settings, whole)))
+    head, averages = whole.head, _averages(train.x, window)
+    is_mirrored = settings.get("mirrored", False)
+    if is_mirrored:
+        averages = _folded(averages, _SIZE // window)
+        head = replace(head, num_inputs=averages.shape[1])
+    fit = tacit.fit(
+        _plan(settings, head, len(train.y)),
+        _model(settings, head),
+        train._replace(x=averages),
+        budget=budget_of(settings),
+        seed=seed,
+    )
+    kept = fit.posterior.kept
+    if is_mirrored:
+        kept = _unfolded(kept, _SIZE // window)
+    return replace(fit, posterior=replace(fit.posterior, kept=kept, model=_model(settings, whole)))
 
 
 def base_method(settings: Settings, num_records: int) -> Method:
@@ -156,6 +167,22 @@ def _plan(settings: Settings, network: Network, num_records: int) -> tacit.Plan:
         thinning=None if settings["method"] == "VI" else every,
     )
     return tacit.calibrate(plan, budget_of(settings))
+
+
+def _folded(averages: Array, size: int) -> Array:
+    """Returns the means of what lies left and right of the middle, mirror images of each other."""
+    rows = averages.reshape(-1, size, size)
+    return ((rows + rows[:, :, ::-1]) / 2)[:, :, : size // 2].reshape(len(averages), -1)
+
+
+def _unfolded(params: Params, size: int) -> Params:
+    """Returns the same function as weights of both sides."""
+    first = params["network"]["dense_0"]
+    kernel = first["kernel"]
+    half = kernel.reshape(*kernel.shape[:-2], size, size // 2, kernel.shape[-1]) / 2
+    both = jnp.concatenate([half, half[..., ::-1, :]], axis=-2)
+    whole = first | {"kernel": both.reshape(*kernel.shape[:-2], size * size, kernel.shape[-1])}
+    return params | {"network": params["network"] | {"dense_0": whole}}
 
 
 def _averages(x: Array, window: int) -> Array:

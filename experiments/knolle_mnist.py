@@ -59,10 +59,10 @@ DP_SGD: Settings = {
     "batch_size": 1024,
     "prior_std": None,
     "clip_norm": 1.0,
-    "learning_rate": 1.0,
+    "learning_rate": 4.0,
 }
 
-SGD: Settings = DP_SGD | {"procedure": "SGD", "epsilon": "infinity", "learning_rate": 0.1}
+SGD: Settings = DP_SGD | {"procedure": "SGD", "epsilon": "infinity", "learning_rate": 0.3}
 
 DP_SGLD: Settings = dp_sgld(DP_SGD, pre_noise=0.01)
 

@@ -1,12 +1,13 @@
 """A private posterior of PneumoniaMNIST that is certified at radius 0.01, at epsilon 3.
 
 The thesis has 83.81 % accuracy and 73.88 % certified with a vacuous epsilon (convolutions, 100
-units, Hamiltonian Monte Carlo). Here dense layers see averages of 2 x 2 pixels and every batch is
-the whole table. Classes are made equal by the numbers of images that the data set's authors
-publish: either records are weighted by them inside the clip, or the logarithms of the classes'
-shares are taken from the last layer's biases of every draw. That divides the draw's probabilities
-by the shares, and what is scored and certified is the network with those biases. Settings are
-chosen on two kinds of shirts of Fashion-MNIST by ``choosing_robust``.
+units, Hamiltonian Monte Carlo). Here dense layers see averages of 2 x 2 pixels, of the image or of
+the image and its mirror image, and every batch is the whole table. Classes are made equal by the
+numbers of images that the data set's authors publish: either records are weighted by them inside
+the clip, or the logarithms of the classes' shares are taken from the last layer's biases of every
+draw. That divides the draw's probabilities by the shares, and what is scored and certified is the
+network with those biases. Settings are chosen on two kinds of shirts of Fashion-MNIST by
+``choosing_robust``.
 """
 
 from dataclasses import replace
@@ -24,6 +25,7 @@ __all__ = [
     "COMMON",
     "EXPERIMENT",
     "FIRST_CHOICE",
+    "SECOND_CHOICE",
     "for_equal_classes",
     "measure",
 ]
@@ -55,7 +57,15 @@ FIRST_CHOICE: Settings = {
 }
 """Chosen, run and found a little short in accuracy; then more candidates were tried."""
 
-CHOSEN: Settings = FIRST_CHOICE | {"clip_norm": 5.0, "learning_rate": 0.1}
+SECOND_CHOICE: Settings = FIRST_CHOICE | {"clip_norm": 5.0, "learning_rate": 0.1}
+"""The best of those, and short in what is certified."""
+
+CHOSEN: Settings = SECOND_CHOICE | {
+    "hidden": [],
+    "first_layer": 1.0,
+    "average": 0.98,
+    "mirrored": True,
+}
 """The winner on the stand-in, of all candidates."""
 
 
@@ -80,7 +90,9 @@ def for_equal_classes(posterior: tacit.Posterior) -> tacit.Posterior:
 
 EXPERIMENT = Experiment(
     name="robust_pneumonia",
-    cells=tuple({"data": "pneumonia"} | COMMON | choice for choice in (CHOSEN, FIRST_CHOICE)),
+    cells=tuple(
+        {"data": "pneumonia"} | COMMON | choice for choice in (CHOSEN, SECOND_CHOICE, FIRST_CHOICE)
+    ),
     num_seeds=5,
     measure=measure,
     quick=QUICK | {"data": "threes_and_eights"},

@@ -1,5 +1,6 @@
 """The experiments on robust posteriors choose honestly and certify what they score."""
 
+import numpy as np
 import pytest
 from experiments import choosing_robust, robust_mnist, robust_pneumonia, together
 from experiments.cells import read_rows
@@ -7,6 +8,7 @@ from experiments.choosing import winner
 from experiments.images import image_set
 from experiments.interval_training import certified_share, robust_fit, robust_scores
 from experiments.markdown import at
+from experiments.scoring import predictions
 
 import tacit
 
@@ -74,3 +76,15 @@ def test_no_attack_goes_below_what_is_certified(fitted):
     certified = certified_share(fit.posterior, SMALL, test)["certified"]
     assert certified > 0.1
     assert int(found.is_robust.sum()) >= round(certified * len(test.y))
+
+
+def test_a_folded_network_says_the_same_of_an_image_and_of_its_mirror_image():
+    train, test = image_set("digits")
+    fit = robust_fit(SMALL | {"mirrored": True}, train, num_classes=10, seed=0)
+    both = [
+        predictions(fit.posterior, x).probabilities for x in (test.x[:50], test.x[:50, :, ::-1])
+    ]
+    np.testing.assert_allclose(*both, atol=1e-5)
+    kernel = fit.posterior.kept["network"]["dense_0"]["kernel"]
+    assert kernel.shape[-2] == 14 * 14
+    assert np.ptp(both[0]) > 0.01  # and it says something

@@ -77,9 +77,9 @@ def _choice() -> str:
     for row in sorted(rows, key=lambda row: (_group(row), -choosing_robust.score(row))):
         rivals = [each["settings"] for each in rows if _group(each) == _group(row)]
         tried = ", ".join(
-            f"{name.replace('_', ' ')} {row['settings'][name]}"
-            for name in row["settings"]
-            if any(each[name] != rivals[0][name] for each in rivals)
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in row["settings"].items()
+            if any(each.get(name) != value for each in rivals)
         )
         scores = (f"{row['scores'][score]:.4f}" for score in ("accuracy", "certified"))
         lines.append([*_group(row), tried or "one candidate", *scores])
@@ -106,7 +106,8 @@ def _pneumonia() -> str:
     rows = read_rows(experiment.name)
     scores = ("accuracy", "certified", "certified by intervals", "AUROC", "ECE")
     lines = []
-    for name, each in zip(("headline", "first choice"), experiment.cells, strict=True):
+    names = ("headline", "second choice", "first choice")
+    for name, each in zip(names, experiment.cells, strict=True):
         own = at(rows, each)
         told = (summary(experiment, own, score, digits=4) for score in scores)
         lines.append([f"{each['method']}, {name}", _epsilon(own, each["epsilon"]), *told])
@@ -122,8 +123,10 @@ the thesis. {_always_ill(found)}
 
 {table(header, lines)}
 
-The first choice was run and fell a little short of the accuracy that was wanted, 0.85; the headline
-was then chosen among more candidates, again on shirts.
+The first choice was run and fell a little short of the accuracy that was wanted, 0.85, and the
+second of the certified accuracy, 0.77; the headline was then chosen among more candidates, again on
+shirts. They see each image folded along its middle, where left and right meet in a mean: half of
+the weights, in a network that is certified on all pixels as the others are.
 
 What differs: dense layers on averages of 2 x 2 pixels instead of convolutions, and classes that
 are made equal by the published numbers of images, which are taken as public:
