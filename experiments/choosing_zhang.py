@@ -39,6 +39,8 @@ _MOVED_DIGITS: dict[str, tuple[tuple[object, ...], ...]] = {
         ("relu", 250, 20.0, 0.2, 0.0),
         ("tanh", 250, 10.0, 0.4, 0.0),
         ("relu", 250, 20.0, 0.4, 0.0),
+        ("relu", 600, 20.0, 0.1, 0.0),
+        ("relu", 600, 10.0, 0.15, 0.0),
     ),
     "cnn": (
         ("relu", 250, 20.0, 0.1, 0.0),
@@ -53,6 +55,10 @@ _MOVED_DIGITS: dict[str, tuple[tuple[object, ...], ...]] = {
         ("tanh", 400, 5.0, 0.8, 0.0),
         ("tanh", 600, 5.0, 0.6, 0.0),
     ),
+    "upright mlp": (
+        ("relu", 250, 20.0, 0.1, 0.0),
+        ("relu", 250, 20.0, 0.2, 0.0),
+    ),
 }
 
 
@@ -60,9 +66,9 @@ CANDIDATES: dict[str, tuple[Settings, ...]] = {
     name: tuple(
         zhang_headline.cell(stand_in, name, values)
         for stand_in, tried in (("fashion_mnist", _FASHION), ("moved_digits", _MOVED_DIGITS))
-        for values in tried[name]
+        for values in tried.get(name, ())
     )
-    for name in _FASHION
+    for name in zhang_headline.NETWORKS
 }
 """Settings by the name of the headline row that they compete for."""
 

@@ -17,8 +17,8 @@ import jax
 import tacit
 from experiments.cells import Settings
 from experiments.thesis_inputs import SCATTERING
-from tacit.models import CNN, MLP, AveragePool, Bernoulli, Categorical, GaussianPrior
-from tacit.models.architectures import ghitu_mnist_mlp, ghitu_pneumonia_cnn
+from tacit.models import CNN, MLP, AveragePool, Categorical, GaussianPrior
+from tacit.models.architectures import ghitu_mnist_mlp
 from tacit.robust import FGSM, PGD, Linf
 from tacit.typing import Key, Params, Record, Scalar
 
@@ -47,10 +47,9 @@ NETWORKS: dict[str, MLP | CNN] = {
     "784-512-10": ghitu_mnist_mlp(),
     "pooled 196-32-10": _pooled(32, 10),
     SCATTERING: MLP(num_inputs=3969, num_outputs=10),
-    "CNN of 48 channels": ghitu_pneumonia_cnn(),
     "pooled 196-32-2": _pooled(32, 2),
 }
-"""The thesis' own two, and others that are small enough for the noise of a private chain."""
+"""The thesis' own for MNIST, and others that are small enough for the noise of a private chain."""
 
 
 def ball(radius: float) -> Linf:
@@ -61,11 +60,10 @@ def ball(radius: float) -> Linf:
 def model_of(settings: Settings) -> tacit.Model:
     """Returns the network under its prior, before anything is made robust."""
     network = NETWORKS[settings["network"]]
-    is_binary = network.num_outputs == 1
     model = tacit.bayesian(
         network,
         prior=GaussianPrior(std=settings["prior_std"]),
-        likelihood=Bernoulli() if is_binary else Categorical(num_classes=network.num_outputs),
+        likelihood=Categorical(num_classes=network.num_outputs),
     )
 
     def init(key: Key) -> Params:

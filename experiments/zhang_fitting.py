@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from numpy.typing import NDArray
 
 import tacit
 from experiments.cells import Settings
 from experiments.images import image_set
+from experiments.straightening import straightened
 from tacit.inference import Method
 from tacit.models import (
     CNN,
@@ -73,20 +75,25 @@ def fitted(settings: Settings, seed: int) -> Fitted:
 def images(settings: Settings) -> tuple[Record, Record]:
     """Returns training and test images; standardised ones lose their own mean and spread.
 
-    A record's mean and spread are functions of that record alone, so this costs nothing.
+    Upright ones are straightened before. A record's moments are functions of that record alone, so
+    this costs nothing.
     """
-    train, test = image_set(settings["data"], flat=settings["network"] == "mlp")
-    if settings["inputs"] == "pixels":
-        return train, test
-    return _standardised(train), _standardised(test)
+    parts = image_set(settings["data"])
+    inputs, is_flat = settings["inputs"], settings["network"] == "mlp"
+
+    def seen(part: Record) -> Record:
+        x = straightened(part.x) if inputs == "upright" else np.asarray(part.x)
+        if inputs != "pixels":
+            x = _standardised(x)
+        return part._replace(x=jnp.asarray(x.reshape(len(x), -1) if is_flat else x))
+
+    return seen(parts.train), seen(parts.test)
 
 
-def _standardised(records: Record) -> Record:
-    x = np.asarray(records.x)
+def _standardised(x: NDArray[np.float32]) -> NDArray[np.float32]:
     axes = tuple(range(1, x.ndim))
     centred = x - x.mean(axis=axes, keepdims=True)
-    spread = np.maximum(centred.std(axis=axes, keepdims=True), 1e-3)
-    return records._replace(x=jnp.asarray(centred / spread))
+    return centred / np.maximum(centred.std(axis=axes, keepdims=True), 1e-3)
 
 
 def model_of(settings: Settings) -> Model:

@@ -13,7 +13,7 @@ from experiments.scoring import class_scores, predictions, reliability_series
 from experiments.zhang_digits import DIGITS, digit_series, packed_image
 from experiments.zhang_fitting import fitted
 
-__all__ = ["CHOSEN", "EXPERIMENT", "QUICK", "VARIED", "cell", "measure"]
+__all__ = ["CHOSEN", "EXPERIMENT", "NETWORKS", "QUICK", "VARIED", "cell", "measure"]
 
 COMMON: Settings = {
     "method": "SGLD",
@@ -28,13 +28,17 @@ COMMON: Settings = {
 NETWORKS: dict[str, Settings] = {
     "mlp": {"network": "mlp"},
     "cnn": {"network": "cnn", "chunk_size": 256},
+    "upright mlp": {"network": "mlp", "inputs": "upright"},
 }
+"""The paper's, and one of them on images that are straightened each by its own moments."""
+
 VARIED = ("activation", "num_steps", "clip_norm", "learning_rate", "momentum")
 """What was chosen; the last hundred steps are the posterior's."""
 
 CHOSEN: dict[tuple[str, str], tuple[object, ...]] = {
     ("moved_digits", "mlp"): ("relu", 250, 20.0, 0.2, 0.0),
     ("moved_digits", "cnn"): ("tanh", 600, 5.0, 0.6, 0.0),
+    ("moved_digits", "upright mlp"): ("relu", 250, 20.0, 0.2, 0.0),
     ("fashion_mnist", "mlp"): ("relu", 250, 30.0, 0.05, 0.0),
     ("fashion_mnist", "cnn"): ("relu", 250, 20.0, 0.1, 0.0),
 }

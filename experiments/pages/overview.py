@@ -64,7 +64,8 @@ def _lines() -> list[_Line]:
     ]
     pixels = [
         _Line(
-            f"MNIST, {_NETWORKS[cell['network']]} ({cell['activation']}) on pixels, chosen on "
+            f"MNIST, {_NETWORKS[cell['network']]} ({cell['activation']}) on "
+            f"{'upright images' if cell['inputs'] == 'upright' else 'pixels'}, chosen on "
             + key[0].replace("_", " "),
             zhang_headline.EXPERIMENT,
             cell,

@@ -36,10 +36,10 @@ where few states are distinct, the posterior is hardly more than a point."""
 
 _PNEUMONIA_NOTE = f"""As above, at radius 0.01, with thresholds at 0.65; {NUM_EXAMINED} of 624 test
 images are attacked and certified. The thesis prints 0.801 as SGD's certified accuracy, where its
-own records say 0. Chains without privacy have its CNN and see 1000 records; private ones have a
-network that is small enough for the noise on 5232 records, and divide their probabilities by the
-classes' public shares. Robust and private posteriors of these images by other methods are in the
-sections below."""
+own records say 0. Its CNN is too large for the noise on 5232 records, and for certificates within
+minutes: all rows have dense layers on averages of 2 x 2 pixels, and divide their probabilities by
+the classes' public shares. Robust and private posteriors of these images by other methods are in
+the sections below."""
 
 _ROBUSTNESS = {
     "accuracy": "accuracy",
