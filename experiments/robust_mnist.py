@@ -46,6 +46,8 @@ CHOSEN: dict[tuple[str, str, float], Settings] = {
     ("moved_digits", "SGHMC", 1.0): choice([64], 0.1, 6000, 600, 0.5, 0.7, 0.6, 0.9, 0.08, 15),
     ("fashion_mnist", "SGHMC", 3.0): choice([64], 0.1, 6000, 300, 0.5, 2.0, 0.6, 0.9, 0.1, 15),
     ("fashion_mnist", "SGHMC", 1.0): choice([64], 0.1, 6000, 300, 0.5, 1.0, 0.3, 0.9, 0.1, 15),
+    ("fashion_mnist", "VI", 3.0): choice([64], 0.1, 6000, 300, 0.5, 2.0, 0.3, 0.0, 0.1, 15),
+    ("fashion_mnist", "VI", 1.0): choice([64], 0.1, 6000, 300, 0.5, 0.5, 0.3, 0.0, 0.1, 15),
 }
 """The winners, by stand-in, method and epsilon."""
 

@@ -101,34 +101,15 @@ def _robust(*downhill: Settings, path_length: float) -> Settings:
     )
 
 
-def _robust_wide() -> Settings:
-    downhill = _downhill(
-        10_000, temperature=1e-3, path_length=0.0015, clip_norm=300.0, ratio_clip_norm=40.0
-    )
-    return _chain(
-        "IBP-DP-HMC",
-        "784-512-10",
-        downhill | {"radius": 0.03, "num_proposals": 5, "epsilon": 4.0},
-        downhill | {"radius": 0.1, "num_proposals": 10, "epsilon": 6.5},
-        _around(
-            10_000,
-            radius=0.1,
-            num_proposals=12,
-            path_length=1e-3,
-            clip_norm=0.1,
-            ratio_clip_norm=0.05,
-        ),
-        first_layer=0.1,
-    )
-
-
-def _after_burn_in(network: str, *, path_length: float, clip_norm: float) -> Settings:
+def _after_burn_in(
+    network: str, *, burn_in: Settings | None = None, path_length: float, **around: Any
+) -> Settings:
     """Returns a robust chain that starts where a private burn-in ends.
 
     Its gradients are hardly clipped: records that hold each other at bay with a small clip no
     longer do with a large one. All records count, which is less noise than a sample has.
     """
-    burn_in = {
+    downhill = {
         "radius": RADIUS,
         "clip_norm": 0.5,
         "epsilon": 4.0,
@@ -136,15 +117,9 @@ def _after_burn_in(network: str, *, path_length: float, clip_norm: float) -> Set
         "learning_rate": 2.0,
         "batch_size": 6000,
     }
-    around = _around(
-        60_000,
-        radius=RADIUS,
-        path_length=path_length,
-        clip_norm=clip_norm,
-        ratio_clip_norm=0.5,
-        ratio_noise=3.0,
-    )
-    return _chain("IBP-DP-HMC", network, burn_in, around, first_layer=0.1)
+    fixed = {"radius": RADIUS, "ratio_clip_norm": 0.5, "ratio_noise": 3.0}
+    last = _around(60_000, path_length=path_length, **(fixed | around))
+    return _chain("IBP-DP-HMC", network, downhill | (burn_in or {}), last, first_layer=0.1)
 
 
 def _features() -> Settings:
@@ -199,6 +174,13 @@ CHOSEN: tuple[Settings, ...] = (
     ROBUST,
     CANDIDATES[2][0],
     _features(),
-    _robust_wide(),
+    _after_burn_in(
+        "784-512-10",
+        burn_in={"learning_rate": 1.0, "batch_size": 3000},
+        path_length=1e-4,
+        clip_norm=5.0,
+        num_leapfrog=1,
+        num_proposals=10,
+    ),
 )
 """The winner of each group; the last two had no rival."""

@@ -25,9 +25,8 @@ def cell(row: str, adversary: str = "none") -> Settings:
         "radius": 0.01,
         "num_leapfrog": 10,
         "num_proposals": 20,
-        "path_length": 0.05,
     }
-    phases = [phase, phase]
+    phases = [phase | {"path_length": length} for length in (0.04, 0.02)]
     return _common("pneumonia", row, adversary) | {
         "network": "pooled 196-32-2",
         "phases": phases,

@@ -125,8 +125,8 @@ they start. The reason: at equilibrium noisy gradients change the energy by a no
 mean s²/2 and variance s², with s = T c z √(d/L) for path length T, clip norm c, multiplier z, d
 weights and L moves, and a proposal is accepted with probability 2 Φ(-s/2). So where s is 2, all
 proposals together walk at random over a distance of 2 µ/c, whatever their number, with µ the
-Gaussian privacy of all gradients. That is why the chains above are cold and clipped hard
-while they go downhill, and why they move so little afterwards."""
+Gaussian privacy of all gradients. That is why the chains above go downhill in another way, cold and
+clipped hard or by a burn-in that asks for no acceptance, and why they move so little afterwards."""
 
 
 def _thesis_epsilon(

@@ -27,6 +27,7 @@ def _paint_family(canvas: Canvas) -> None:
             cells = zhang_family.swept(method, name)
             swept = [row for cell in cells for row in at(rows, cell)]
             panel.plot(*_points(swept), "o-", color=colour, markersize=3)
+            panel.margins(x=0.15)  # room for the numbers
             for row in swept:
                 panel.annotate(
                     f"{row['settings'][name]:g}", _point(row), fontsize=6, xytext=(2, 2),
