@@ -3,7 +3,9 @@
 A chain whose last phase accepts less than a fifth of its proposals does not count: it would be a
 point with a name. Of the others the most accurate wins; where the model is trained with
 intervals, the one with the largest sum of accuracy and certified accuracy. Steps, clips and
-temperatures of these candidates come from shorter trials, on the same stand-in.
+temperatures of these candidates come from shorter trials, on the same stand-in. Chains with a
+burn-in were tried when the best robust one without had been run on MNIST, once: accuracy 0.718,
+0.494 certified, and one proposal of 20 accepted.
 """
 
 from experiments.cells import Experiment, Measured, Row, Settings, main
