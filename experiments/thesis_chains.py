@@ -172,7 +172,7 @@ ROBUST = CANDIDATES[1][3]
 CHOSEN: tuple[Settings, ...] = (
     CANDIDATES[0][0],
     ROBUST,
-    CANDIDATES[2][0],
+    CANDIDATES[2][1],
     _features(),
     _after_burn_in(
         "784-512-10",

@@ -69,7 +69,7 @@ def chain_scores(fits: Sequence[tacit.Fit]) -> dict[str, float]:
         "acceptance": float(np.mean(_accepted(fits[-1]))),
         "proposals kept": float(len(weights)),
         "distinct states": float(1 + np.count_nonzero(moves)),
-        "effective size": float(np.nanmedian(sizes)),
+        "effective size": float(np.nanmedian(sizes)) if moves.any() else 1.0,
         "distance of a move": float(np.mean(moves[moves > 0])) if moves.any() else 0.0,
         "norm of the weights": float(np.linalg.norm(weights[-1])),
     }

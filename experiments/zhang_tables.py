@@ -72,7 +72,7 @@ EXPERIMENT = Experiment(
         for method in methods
         if prior != "laplace" or (network, method) in _ALSO_LAPLACE
     ),
-    num_seeds=1,
+    num_seeds=3,
     measure=measure,
     quick=QUICK,
 )

@@ -65,6 +65,7 @@ def _paint_reliability(canvas: Canvas) -> None:
                         label = ("DP" if is_private else "no DP", f"prior {prior}")
                         _paint_bins(panel, found[0], style, colour, ", ".join(label))
             panel.set_title(f"{method}, {network.upper()}", fontsize=8)
+            panel.set_visible(len(panel.lines) > 1)  # the paper has no BBP for the CNN
     panels[0, 0].legend(fontsize=5)
     canvas.supxlabel("confidence", fontsize=8)
     canvas.supylabel("accuracy", fontsize=8)
