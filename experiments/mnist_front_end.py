@@ -60,8 +60,8 @@ CHOSEN: dict[tuple[str, str, float], Settings] = {
     ("moved_digits", "whitened scattering", 3.0): _choice(50.0, 0.15, 800),
     ("fashion_mnist", "whitened scattering", 0.5): _choice(2.5, 0.9, 400),
     ("fashion_mnist", "whitened scattering", 3.0): _choice(4.0, 1.2, 800),
-    ("fashion_mnist", "scattering", 0.5): _choice(0.002, 30.0, 400),
-    ("fashion_mnist", "scattering", 3.0): _choice(0.004, 30.0, 400),
+    ("fashion_mnist", "scattering", 0.5): _choice(0.004, 30.0, 400),
+    ("fashion_mnist", "scattering", 3.0): _choice(0.008, 30.0, 400),
 }
 """The best of the candidates on a stand-in, by the stand-in, the features and epsilon."""
 

@@ -5,14 +5,16 @@ one ended; the first starts from weights that know nothing of the data. Early ph
 With clipped gradients a trajectory gains less kinetic energy than it loses potential energy, so it
 is accepted in spite of the noise; at a low temperature all losses count more, and momentum less.
 The last phase takes moves that are small enough to be accepted where nothing is left to gain. Its
-states are the posterior. A first phase may also be stochastic gradient Hamiltonian Monte Carlo, all
-of whose moves count: a burn-in, from the same start and in the same epsilon.
+states are the posterior. A first phase may also be a burn-in, all of whose moves count, from the
+same start and in the same epsilon: stochastic gradient Hamiltonian Monte Carlo, or without privacy
+stochastic gradient descent.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import jax
+import optax
 
 import tacit
 from experiments.cells import Settings
@@ -25,6 +27,7 @@ from tacit.typing import Key, Params, Record, Scalar
 __all__ = [
     "NETWORKS",
     "ball",
+    "descent",
     "is_burn_in",
     "model_of",
     "num_releases",
@@ -139,21 +142,31 @@ def num_releases(phases: Sequence[Settings]) -> int:
 
 def _burn_in(settings: Settings, phase: Settings, num_records: int) -> tacit.Scheduled:
     """Returns a method that goes downhill while the radius grows."""
+    ramp = tacit.Ramp(first=0.0, last=phase["radius"], stop=round(_RAMP * phase["num_steps"]))
+
+    def seen(model: tacit.Model, step: Scalar) -> tacit.Model:
+        return robust(settings, model, ramp(step))
+
+    if "epsilon" not in phase:
+        return tacit.Scheduled(base=descent(phase, num_records), transform=seen)
     release = tacit.GaussianSum(
         sampling=_sampling(phase, num_records),
         clip_norm=phase["clip_norm"],
         noise_multiplier=1.0,
         chunk_size=_CHUNK,
     )
-    ramp = tacit.Ramp(first=0.0, last=phase["radius"], stop=round(_RAMP * phase["num_steps"]))
-
-    def seen(model: tacit.Model, step: Scalar) -> tacit.Model:
-        return robust(settings, model, ramp(step))
-
     method = tacit.SGHMC.fixed_noise(
         release=release, step_size=phase["learning_rate"] / num_records, friction=_FRICTION
     )
     return tacit.Scheduled(base=method, transform=seen)
+
+
+def descent(settings: Settings, num_records: int) -> tacit.SGD:
+    """Returns stochastic gradient descent with momentum, not private."""
+    release = tacit.GaussianSum.non_private(sampling=_sampling(settings, num_records))
+    return tacit.SGD(
+        release=release, optimizer=optax.sgd(settings["learning_rate"], momentum=1 - _FRICTION)
+    )
 
 
 def _method(phase: Settings, num_records: int) -> tacit.HMC:

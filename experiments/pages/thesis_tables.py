@@ -22,17 +22,18 @@ the thesis averages worst cases, which certifies nothing. Attacks (PGD with 20 s
 loss of all draws) and certificates are on {NUM_EXAMINED} test images, all else on all. Its "OOD
 AUROC" is the balanced accuracy of a threshold at 0.5 on the largest probability; ours ranks the raw
 scores of MNIST's and Fashion-MNIST's test images. Its "OOD ECE" is no calibration error, and it
-does not say how it is computed: it is left out. Chains without privacy see 5000 records, and
-all are short: see the last table. A robust private posterior without Metropolis correction, by
-Langevin dynamics or by variational inference, is in the section on robust training."""
+does not say how it is computed: it is left out. All chains are short: see the last table. A robust
+private posterior without Metropolis correction, by Langevin dynamics or by variational inference,
+is in the section on robust training."""
 
 _CHAIN_NOTE = """The chains, judged by what they moved. Temperatures are those of the phases; a
 burn-in is stochastic gradient Hamiltonian Monte Carlo, private, from the same start that knows
-nothing of the data, and counted in the same epsilon. The
-share of accepted proposals is that of the phases before the last, and of the last, whose states
-are the posterior. Effective sizes are medians over the weights. All are small: no chain has come
-to rest. Where one is larger than the number of distinct states, the estimate has failed, and
-where few states are distinct, the posterior is hardly more than a point."""
+nothing of the data, and counted in the same epsilon; without privacy it is stochastic gradient
+descent. The share of accepted proposals is that of the phases before the last, and of the last,
+whose states are the posterior. Effective sizes are medians over the weights. All are small: no
+chain has come to rest. Where one is larger than the number of distinct states, the estimate has
+failed, and where few states are distinct or moves are far shorter than the weights, the posterior
+is hardly more than a point."""
 
 _PNEUMONIA_NOTE = f"""As above, at radius 0.01, with thresholds at 0.65; {NUM_EXAMINED} of 624 test
 images are attacked and certified. The thesis prints 0.801 as SGD's certified accuracy, where its
