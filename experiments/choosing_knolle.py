@@ -36,7 +36,7 @@ EXPERIMENT = Experiment(
         ),
         *(
             knolle_mnist.SGD | {"data": "moved_digits", "learning_rate": rate}
-            for rate in (0.1, 0.3, 1.0, 3.0)
+            for rate in (0.1, 0.3, 1.0)
         ),
     ),
     num_seeds=1,

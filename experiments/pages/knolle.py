@@ -45,7 +45,8 @@ more.
 
 Their network of five layers is not published; ours has two convolutions and two dense layers. The
 rates of SGD and DP-SGD are chosen on stand-ins (`experiments/choosing_knolle.py`); DP-SGLD has
-that of DP-SGD, halved after each third of the run, and pre-noise as long as the clip.
+that of DP-SGD, halved after each third of the run, and pre-noise as long as the clip. SGD, whose
+steps cost nothing, runs more of them.
 
 ### Pneumonia at epsilon 6 (table 2)
 

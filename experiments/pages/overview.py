@@ -78,7 +78,7 @@ def _lines() -> list[_Line]:
             calibrated,
             {"mlp": "0.90 (Zhang)", "cnn": "0.95 (Zhang)"}[cell["network"]],
         )
-        for key, cell in zip(zhang_headline.CHOSEN, zhang_headline.EXPERIMENT.cells, strict=True)
+        for key, cell in zip(zhang_headline.CHOSEN, zhang_headline.EXPERIMENT.cells, strict=False)
         if key[0] == _NEAREST
     ]
     robust = [

@@ -2,11 +2,12 @@
 
 import statistics
 from collections.abc import Sequence
+from types import ModuleType
 
 import dp_accounting
 
 import tacit
-from experiments import thesis_mnist, thesis_studies
+from experiments import thesis_mnist, thesis_pneumonia, thesis_pneumonia_studies, thesis_studies
 from experiments.cells import Experiment, Row, read_rows
 from experiments.markdown import at, progress, summary, table
 from experiments.pages import thesis_tables
@@ -78,21 +79,29 @@ def _mean(rows: Sequence[Row], score: str, *, digits: int = 3) -> str:
 
 def _studies() -> str:
     """Returns what epsilon, radius and clip do to the robust chain."""
-    experiment = thesis_studies.EXPERIMENT
-    rows = read_rows(experiment.name)
-    base = at(read_rows("thesis_mnist"), thesis_studies.varied())
-    main = f"as in the main table: epsilon 8, radius {RADIUS:g}"
-    lines = [[main, *_study_line(experiment, base)]]
-    titles = (
-        *(f"epsilon {each:g}" for each in thesis_studies.EPSILONS),
-        *(f"radius {each:g} in training" for each in thesis_studies.RADII),
-        *(f"clip norms times {each:g}" for each in thesis_studies.CLIPS),
+    on_digits = _study(
+        "MNIST (figures 5.14 to 5.18, table 5.9)", thesis_mnist, thesis_studies, RADIUS
     )
-    for title, settings in zip(titles, experiment.cells, strict=True):
-        lines.append([title, *_study_line(experiment, at(rows, settings))])
-    return f"""### Studies of IBP-DP-HMC on MNIST (figures 5.14 to 5.18, table 5.9)
+    on_radiographs = _study(
+        "PneumoniaMNIST (figures 5.19 to 5.22)", thesis_pneumonia, thesis_pneumonia_studies, 0.01
+    )
+    return f"{on_digits}\n\n{on_radiographs}"
 
-{progress(experiment, rows)} The same studies on PneumoniaMNIST (figures 5.19 to 5.22) were not run.
+
+def _study(title: str, main: ModuleType, varied: ModuleType, radius: float) -> str:
+    experiment, rows = varied.EXPERIMENT, read_rows(varied.EXPERIMENT.name)
+    unchanged = at(read_rows(main.EXPERIMENT.name), varied.BASE)
+    names = (
+        f"as in the main table: epsilon 8, radius {radius:g}",
+        *thesis_studies.titles(varied.RADII),
+    )
+    found = (unchanged, *(at(rows, settings) for settings in experiment.cells))
+    lines = [
+        [name, *_study_line(experiment, each)] for name, each in zip(names, found, strict=True)
+    ]
+    return f"""### Studies of IBP-DP-HMC on {title}
+
+{progress(experiment, rows)}
 
 {table(["", *_STUDY_SCORES], lines)}"""
 

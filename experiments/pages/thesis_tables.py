@@ -144,7 +144,11 @@ def _bars(experiment: Experiment) -> Callable[[Canvas], None]:
     def paint(canvas: Canvas) -> None:
         axes = canvas.subplots()
         rows = read_rows(experiment.name)
-        cells = [settings for settings in experiment.cells if at(rows, settings)]
+        cells = [
+            settings  # features that are not attacked have no profile
+            for settings in experiment.cells
+            if settings["test_radius"] and at(rows, settings)
+        ]
         for number, (title, score) in enumerate(_ROBUSTNESS.items()):
             places = [place + 0.2 * number - 0.3 for place in range(len(cells))]
             found = [
