@@ -102,7 +102,7 @@ def _table(experiment: Experiment, rows: Sequence[Row], columns: dict[str, str])
     """Returns ours, with the thesis' number in brackets where it has one."""
     is_chain = columns is _CHAIN
     lines = []
-    for settings in sorted(experiment.cells, key=lambda each: ROWS.index(each["row"])):
+    for settings in _in_order(experiment):
         if is_chain and "phases" not in settings:
             continue
         found = at(rows, settings)
@@ -121,6 +121,10 @@ def _table(experiment: Experiment, rows: Sequence[Row], columns: dict[str, str])
         lines.append(line)
     second = "temperature" if is_chain else "epsilon"
     return table(["", "network", second, *columns], lines)
+
+
+def _in_order(experiment: Experiment) -> list[Settings]:
+    return sorted(experiment.cells, key=lambda each: ROWS.index(each["row"]))
 
 
 def _temperature(phase: Settings) -> str:
@@ -146,7 +150,7 @@ def _bars(experiment: Experiment) -> Callable[[Canvas], None]:
         rows = read_rows(experiment.name)
         cells = [
             settings  # features that are not attacked have no profile
-            for settings in experiment.cells
+            for settings in _in_order(experiment)
             if settings["test_radius"] and at(rows, settings)
         ]
         for number, (title, score) in enumerate(_ROBUSTNESS.items()):
@@ -158,7 +162,7 @@ def _bars(experiment: Experiment) -> Callable[[Canvas], None]:
             axes.bar(places, found, width=0.18, label=title)
             there = [printed(experiment.name, each["row"], score) for each in cells]
             axes.plot(places, there, "k_", markersize=9, label=None if number else "thesis")
-        names = [f"{each['row']}\n{each['network']}" for each in cells]
+        names = ["\n".join([each["row"], *each["network"].split()]) for each in cells]
         axes.set_xticks(range(len(cells)), names, fontsize=6)
         axes.set_ylim(0, 1)
         axes.legend(ncols=5, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0))
