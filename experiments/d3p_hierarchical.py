@@ -68,7 +68,7 @@ EXPERIMENT = Experiment(
         *(_cell(epsilon, num_steps=n) for n in NUM_STEPS if n != 100_000 for epsilon in EPSILONS),
         *(_cell(epsilon, num_records=n) for n in NUM_RECORDS if n != 500 for epsilon in EPSILONS),
     ),
-    num_seeds=5,
+    num_seeds=3,
     measure=measure,
     quick={"num_records": 100, "num_steps": 10},
 )
