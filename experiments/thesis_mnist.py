@@ -2,10 +2,10 @@
 
 What differs. Private chains start from weights that know nothing of the data, and their epsilon is
 that of what was run; the thesis' first chain starts from a network trained without privacy, and its
-epsilon is about a million. So do the chains without privacy here, by stochastic gradient descent on
-what the chain then samples. They are short, since every gradient of Hamiltonian Monte Carlo looks
-at all records. Attacks and certificates are on a sample of the test images. The private chains'
-settings were chosen on Fashion-MNIST by ``choosing_thesis``.
+epsilon is about a million. Chains without privacy start as the thesis' do, after descent on what
+the chain then samples. They are short, since every gradient of Hamiltonian Monte Carlo looks at all
+records. Attacks and certificates are on a sample of the test images. The private chains' settings
+were chosen on Fashion-MNIST by ``choosing_thesis``.
 """
 
 import tacit

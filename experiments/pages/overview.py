@@ -72,14 +72,15 @@ def _lines() -> list[_Line]:
         _Line(
             f"MNIST, {_NETWORKS[cell['network']]} ({cell['activation']}) on "
             f"{'upright images' if cell['inputs'] == 'upright' else 'pixels'}, chosen on "
-            + key[0].replace("_", " "),
+            + stand_in.replace("_", " "),
             zhang_headline.EXPERIMENT,
             cell,
             calibrated,
             {"mlp": "0.90 (Zhang)", "cnn": "0.95 (Zhang)"}[cell["network"]],
         )
-        for key, cell in zip(zhang_headline.CHOSEN, zhang_headline.EXPERIMENT.cells, strict=False)
-        if key[0] == _NEAREST
+        for (stand_in, network), choice in zhang_headline.CHOSEN.items()
+        for cell in [zhang_headline.cell("mnist", network, choice)]
+        if stand_in == _NEAREST
     ]
     robust = [
         _Line(
@@ -102,9 +103,9 @@ def _lines() -> list[_Line]:
                 "0.786, AUROC 0.920 at epsilon 6 (Knolle)",
             )
             for name, settings in (
-                ("best on shirts", pneumonia.HEADLINE),
-                ("second choice on shirts", pneumonia.SECOND_CHOICE),
-                ("mirrored, best on shirts", pneumonia.MIRRORED),
+                ("plain features, best on shirts", pneumonia.HEADLINE),
+                ("plain features, an earlier choice on shirts", pneumonia.SECOND_CHOICE),
+                ("mirrored features, best on shirts", pneumonia.MIRRORED),
             )
         ),
         _Line(
