@@ -18,7 +18,7 @@ from tacit import _tree
 from tacit.errors import PrivacyWarning
 from tacit.models.programs import split_arguments, split_program
 from tacit.numpyro import DPSVI
-from tacit.privacy.clipping import Flat, clipped_gradient_sum
+from tacit.privacy.clipping import Adding, Flat, clipped_gradient_sum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch, Sampling
 from tacit.rng import seeded_key
 from tacit.typing import Array, Key, Params, Scalar
@@ -160,8 +160,9 @@ def _gradients(images: Array) -> tuple[Visit, Visit, int]:
             return -split.record_term(params, shared, record, key)
 
         mask = jnp.ones(len(images), bool)
+        adding = Adding(units=2.0**18, num_limbs=1)
         return clipped_gradient_sum(
-            loss, params, [images], keys, mask, clipping=Flat(), clip_norm=1.0
+            loss, params, [images], keys, mask, clipping=Flat(), clip_norm=1.0, adding=adding
         )
 
     visits = [visit_of(jax.jit(function), params, images) for function in (plain, clipped)]

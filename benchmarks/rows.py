@@ -1,7 +1,6 @@
 """A row of the results: one workload at one batch size, all of it measured in one go."""
 
 import datetime
-import functools
 import itertools
 import os
 import platform
@@ -18,7 +17,7 @@ from benchmarks.peers import PEERS, Peer
 from benchmarks.timing import Effort, Times, Visit, interleave, repeat
 from benchmarks.workloads import Workload
 from tacit import _tree
-from tacit.privacy.noise import gaussian_noise
+from tacit.privacy.noise import noisy
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
 from tacit.rng import seeded_key
 from tacit.typing import Key, Tree
@@ -26,6 +25,7 @@ from tacit.typing import Key, Tree
 __all__ = [
     "NOISE_ROW",
     "Row",
+    "engine_noise",
     "measure",
     "measure_noise",
     "steps_of",
@@ -62,7 +62,7 @@ def measure(workload: Workload, batch: int, peers: Mapping[str, Peer], effort: E
             "plain_step": steps_of(tasks.plain_step(workload, batch), params, key, data),
             "step": _private_steps(workload, poisson, data),
             "equal_batch_step": _private_steps(workload, fixed, data),
-            "noise": _chacha(params),
+            "noise": engine_noise(num_params),
             "threefry": threefry(num_params),
             **{name: peer.visit for name, peer in peers.items()},
         },
@@ -97,12 +97,12 @@ def measure(workload: Workload, batch: int, peers: Mapping[str, Peer], effort: E
 
 
 def measure_noise(effort: Effort) -> Row:
-    """Measures secure normals against JAX's default ones; its batch is the number of values."""
+    """Measures the engine's exact noise against JAX's normals; the batch counts values."""
     load_before = os.getloadavg()
     times = interleave(
         {
             "plain": threefry(_NUM_NOISE_VALUES),
-            "clipped": _chacha(jnp.zeros(_NUM_NOISE_VALUES)),
+            "clipped": engine_noise(_NUM_NOISE_VALUES),
         },
         effort,
     )
@@ -148,13 +148,14 @@ def _private_steps(workload: Workload, sampling: PoissonBatch | FixedBatch, data
     return steps_of(step, jax.jit(init)(key), key, data)
 
 
-def _chacha(tree: Tree) -> Visit:
-    draw = jax.jit(functools.partial(gaussian_noise, tree=jax.tree.map(_shape, tree), std=1.0))
-    return visit_of(draw, seeded_key(0))
-
-
-def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+def engine_noise(num_values: int) -> Visit:
+    """Returns the visit that adds the engine's exact noise to so many integers."""
+    num_columns = -(-num_values // 2)
+    total = jnp.zeros((1, 2, num_columns), jnp.int32)
+    release = jax.jit(
+        lambda key, total: noisy(key, total, ratio=2.0**18, scale=1.0, num_columns=num_columns)
+    )
+    return visit_of(release, seeded_key(0), total)
 
 
 def threefry(num_values: int) -> Visit:

@@ -16,12 +16,12 @@ import optax
 from jax.sharding import PartitionSpec as P
 
 import tacit
+from benchmarks.rows import engine_noise
 from benchmarks.scaling_tables import classifier, mapped_table, table_in_memory
 from benchmarks.timing import Effort, Visit, interleave, repeat
 from tacit import _tree
 from tacit.privacy.budget import RunRequest
 from tacit.privacy.clipping import Flat, clipped_gradient_sum
-from tacit.privacy.noise import with_noise
 from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
 from tacit.tables import device_mesh, everywhere
@@ -121,7 +121,7 @@ def _step(task: PartsTask) -> dict[str, Visit]:
         "draw": _visit_of(release.sampling.draw, key),
         "gather": _visit_of(_tree.take, records, indices),
         "clipped sum": _visit_of(clipped, params, rows, keys, mask),
-        "noise": _visit_of(lambda k, total: with_noise(k, total, std=1.0), key, params),
+        "noise": engine_noise(_tree.size(params)),
         "step": _visit_of(lambda *a: kernel.step(*a)[0], key, state, records),
     }
 

@@ -1,5 +1,6 @@
 """What is timed: gradients and whole training steps of a workload, plain and private."""
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ from benchmarks.workloads import Workload
 from tacit import _tree
 from tacit.inference import SGD
 from tacit.models import Model
-from tacit.privacy.clipping import Flat, clipped_gradient_sum
+from tacit.privacy.clipping import Adding, Flat, clipped_gradient_sum
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
@@ -54,14 +55,23 @@ def plain_gradient(workload: Workload) -> Gradient:
 
 
 def clipped_gradient(workload: Workload, *, clip_norm: float = CLIP_NORM) -> Gradient:
-    """Returns the sum of the clipped gradients of a batch."""
+    """Returns the sum of the clipped gradients of a batch, as the engine adds it: in integers."""
+    is_clipped = math.isfinite(clip_norm)
+    adding = Adding(units=2.0**18 / clip_norm, num_limbs=1) if is_clipped else Adding()
 
     def gradient(params: Params, shared: Tree, records: Record, keys: Key, mask: Array) -> Tree:
         def loss(params: Params, record: Record, key: Key) -> Scalar:
             return workload.loss(params, shared, record, key)
 
         return clipped_gradient_sum(
-            loss, params, records, keys, mask, clipping=Flat(), clip_norm=clip_norm
+            loss,
+            params,
+            records,
+            keys,
+            mask,
+            clipping=Flat(),
+            clip_norm=clip_norm,
+            adding=adding,
         )
 
     return gradient

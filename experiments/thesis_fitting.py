@@ -113,12 +113,7 @@ def run_chain(settings: Settings, train: Record, seed: int) -> Sequence[tacit.Fi
         if fits:
             # The last state is a release that `spent` counts, so the chain may go on from there.
             seen = _from(seen, jax.tree.map(lambda leaf: leaf[0, -1], fits[-1].posterior.kept))
-            plan = replace(
-                plan,
-                spent=fits[-1].plan.cost,
-                spent_is_secure=False,
-                spent_values=_size(fits[-1]),
-            )
+            plan = replace(plan, spent=fits[-1].plan.cost, spent_is_secure=False)
         budget = tacit.Budget.non_private()
         if "epsilon" in phase:
             budget = tacit.Budget(epsilon=phase["epsilon"], delta=settings["delta"])
@@ -219,7 +214,3 @@ def _tempered(model: tacit.Model, temperature: float) -> tacit.Model:
 
 def _from(model: tacit.Model, params: Params) -> tacit.Model:
     return model._replace(init=lambda key: params)
-
-
-def _size(fit: tacit.Fit) -> int:
-    return sum(leaf[0, -1].size for leaf in jax.tree.leaves(fit.posterior.kept))

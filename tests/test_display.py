@@ -86,7 +86,6 @@ def test_text_is_escaped_and_never_markup():
         budget=BUDGET,
         unit="one <b>row</b> [red]x[/red]",
         num_units=3,
-        num_values=1,
         is_secure=True,
     )
     assert "<b>row" not in statement._repr_html_()

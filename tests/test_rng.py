@@ -1,6 +1,7 @@
-"""ChaCha20 is the published cipher, its streams are independent, and JAX can use it everywhere."""
+"""ChaCha20 is the published cipher, its streams are independent, and its normals are normal."""
 
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,13 @@ from scipy import stats
 from tacit.errors import InvalidArgumentError
 from tacit.rng import (
     CHACHA20,
+    _normals,
     _positions,
+    _universal,
     chacha20_block,
     fresh_key,
+    keyed_hash,
+    normal_like,
     seeded_key,
     words_between,
 )
@@ -296,3 +301,264 @@ def test_words_between_are_those_of_the_whole_draw(num_words, make_key):
 def test_words_that_32_bits_cannot_count_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"num_words must be less than 2\*\*32"):
         words_between(seeded_key(0), jnp.uint32(0), 1, num_words=2**32)
+
+
+def hash_of(tree, key=None):
+    return np.asarray(jax.random.key_data(keyed_hash(seeded_key(1) if key is None else key, tree)))
+
+
+def flipped(array, bit):
+    """The array with one of its bits turned over."""
+    data = np.unpackbits(np.frombuffer(np.asarray(array).tobytes(), np.uint8))
+    data[bit] ^= 1
+    return np.frombuffer(np.packbits(data).tobytes(), array.dtype).reshape(array.shape)
+
+
+LEAVES = {
+    "float32": np.linspace(-1, 1, 999, dtype=np.float32).reshape(3, 333),
+    "zeros": np.zeros(70, np.float32),
+    "not a number": np.full(7, np.nan, np.float32),
+    "bfloat16": np.asarray(jnp.linspace(-1, 1, 131, dtype=jnp.bfloat16)),
+    "int32": np.arange(5, dtype=np.int32),
+    "uint8": np.arange(67, dtype=np.uint8),
+}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_keyed_hash_follows_every_bit_of_every_leaf(name):
+    leaf = LEAVES[name]
+    generator = np.random.default_rng(0)
+    bits = generator.choice(8 * leaf.nbytes, size=min(200, 8 * leaf.nbytes), replace=False)
+    hashed = jax.jit(lambda leaf: jax.random.key_data(keyed_hash(seeded_key(1), (leaf, 1.0))))
+    found = {tuple(np.asarray(hashed(each))) for each in (leaf, *(flipped(leaf, b) for b in bits))}
+    assert len(found) == len(bits) + 1
+
+
+def test_a_keyed_hash_follows_every_bit_of_doubles():
+    with jax.enable_x64(True):
+        leaf = np.linspace(-1, 1, 9)
+        found = {tuple(hash_of({"x": flipped(leaf, bit)})) for bit in range(0, 9 * 64, 23)}
+        assert len(found) == len(range(0, 9 * 64, 23))
+
+
+def test_a_keyed_hash_follows_masks_keys_structures_shapes_and_types():
+    x = np.zeros(6, np.float32)
+    mask = np.ones(9, bool)
+    trees = [
+        x,
+        (x,),
+        {"x": x},
+        {"y": x},
+        (x, None),
+        x.reshape(2, 3),
+        x.astype(np.int32),
+        x[:5],
+        mask,
+        *(np.arange(9) != i for i in range(9)),
+        np.zeros(0, np.float32),
+        (),
+        x * 1j,
+        seeded_key(3),
+        seeded_key(4),
+    ]
+    found = {tuple(hash_of(tree)) for tree in trees}
+    assert len(found) == len(trees)
+    assert tuple(hash_of(x, key=seeded_key(2))) not in found
+
+
+def test_a_keyed_hash_is_the_same_eager_compiled_mapped_and_scanned():
+    x = jnp.arange(3 * 200, dtype=jnp.float32).reshape(3, 200)
+    own = [hash_of(row) for row in x]
+
+    def one(row):
+        return jax.random.key_data(keyed_hash(seeded_key(1), row))
+
+    np.testing.assert_array_equal(jax.jit(jax.vmap(one))(x), own)
+    np.testing.assert_array_equal(jax.lax.scan(lambda c, row: (c, one(row)), 0, x)[1], own)
+
+
+def reference_hash(key, words):
+    """NH level by level on whole numbers, as in the paper."""
+    lengths = [len(words)]
+    while lengths[-1] > 1 or len(lengths) == 1:
+        lengths.append(-(-lengths[-1] // 64))
+    keys = np.asarray(jax.random.bits(key, (len(lengths) - 1, 64, 8, 1), jnp.uint32)).astype(int)
+    rows = [list(map(int, words)) for _ in range(8)]
+    for level, length in enumerate(lengths[1:]):
+        after = []
+        for h, row in enumerate(rows):
+            full = row + [0] * (64 * length - len(row))
+            after.append(
+                [
+                    sum(
+                        ((full[i * length + j] + k) % 2**16)
+                        * (((full[i * length + j] >> 16) + (k >> 16)) % 2**16)
+                        for i, k in enumerate(keys[level, :, h, 0].tolist())
+                    )
+                    % 2**32
+                    for j in range(length)
+                ]
+            )
+        rows = after
+    return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("length", [1, 64, 65, 5000])
+def test_the_universal_hash_is_nh_as_published(length):
+    words = np.random.default_rng(0).integers(0, 2**32, length).astype(np.uint32)
+    found = _universal(seeded_key(0), jnp.asarray(words))
+    assert found.tolist() == reference_hash(seeded_key(0), words)
+
+
+def test_words_that_collide_under_one_key_are_as_rare_as_the_theorem_says():
+    keys = jax.vmap(lambda i: jax.random.fold_in(seeded_key(0), i))(jnp.arange(20_000))
+    one, other = jnp.zeros(2, jnp.uint32), jnp.array([0, 1 << 16], jnp.uint32)
+    pairs = [jax.vmap(lambda key, m=m: _universal(key, m))(keys) for m in (one, other)]
+    # 160 000 trials at 2^-16 each: 2.4 on average, and at most 12 within six standard deviations.
+    assert int(jnp.sum(pairs[0] == pairs[1])) <= 12
+
+
+EDGES = [
+    0,
+    1,
+    2,
+    255,
+    256,
+    65535,
+    65536,
+    2**24,
+    2**31 - 1,
+    2**31,
+    2**32 - 256,
+    2**32 - 2,
+    2**32 - 1,
+]
+
+
+def exact_normals(words):
+    """The documented map, in double precision and integers of any size."""
+    high, angle, shared = words[0:2], words[2:4], words[4].astype(object)
+    low = ((angle & 255).astype(object) << 16) + np.stack([shared >> 16, shared & 65535])
+    numerator = 2 * ((high.astype(object) << 24) + low) + 1
+    # Near one the logarithm of a double loses what log1p of the exact complement keeps.
+    u, complement = (np.array(n / 2**57, float) for n in (numerator, 2**57 - numerator))
+    radius = np.sqrt(-2 * np.where(u < 0.5, np.log(u), np.log1p(-np.minimum(complement, 0.5))))
+    direction = angle >> 8
+    theta = ((direction >> 3) + 0.5) * (np.pi / 4 / 2**21)
+    swap = direction & 4 != 0
+    x = np.where(swap, np.sin(theta), np.cos(theta)) * np.where(direction & 2, -1, 1)
+    y = np.where(swap, np.cos(theta), np.sin(theta)) * np.where(direction & 1, -1, 1)
+    return np.concatenate([radius * x, radius * y])
+
+
+def edge_words():
+    radii_and_angles = np.array(list(itertools.product(EDGES, EDGES)), np.uint32)
+    columns = [
+        [high, high, angle, angle, shared]
+        for (high, angle), shared in itertools.product(radii_and_angles, (0, 1, 2**16, 2**32 - 1))
+    ]
+    return np.array(columns, np.uint32).T
+
+
+def random_words(num=50_000):
+    return np.random.default_rng(0).integers(0, 2**32, (5, num), dtype=np.uint32)
+
+
+@pytest.mark.parametrize("words", [edge_words(), random_words()], ids=["edges", "random"])
+def test_the_map_is_exact_to_a_relative_error_of_1e_6(words):
+    result = np.asarray(_normals(jnp.asarray(words)), float)
+    np.testing.assert_allclose(result, exact_normals(words), rtol=1e-6, atol=0)
+
+
+def normals(num, seed=0, std=1.0):
+    shape = jax.ShapeDtypeStruct((num,), jnp.float32)
+    return np.asarray(jax.jit(lambda k: normal_like(k, shape, std=std))(seeded_key(seed)), float)
+
+
+def test_moments_are_those_of_a_normal():
+    z, num = normals(1_000_000), 1_000_000
+    for power, expected, variance in [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)]:
+        assert abs(np.mean(z**power) - expected) < 5 * math.sqrt(variance / num)
+
+
+def test_the_distribution_passes_kolmogorov_smirnov_and_its_tails_have_the_right_counts():
+    z = normals(1_000_000, seed=1)
+    assert stats.kstest(z, "norm").pvalue > 1e-4
+    for edge in (2, 3, 4):
+        for count, tail in (
+            (np.sum(z > edge), stats.norm.sf(edge)),
+            (np.sum(z < -edge), stats.norm.sf(edge)),
+        ):
+            assert abs(count - 1e6 * tail) < 5 * math.sqrt(1e6 * tail)
+
+
+def test_values_of_a_leaf_are_independent_of_each_other():
+    num = 400_000
+    z = normals(num, seed=2)
+    # Lags of one, of the generator's groups, and of a pair's members (a quarter of the values).
+    for lag in (1, 2, 16, 128, 2048, num // 4, num // 2, 3 * num // 4):
+        head, tail = z[:-lag], z[lag:]
+        assert abs(np.mean(head * tail)) < 5 / math.sqrt(num - lag)
+        assert abs(np.mean((head**2 - 1) * (tail**2 - 1))) < 5 * 2 / math.sqrt(num - lag)
+
+
+def test_leaves_and_keys_are_independent_of_each_other():
+    tree = {"w": jnp.zeros((300, 300)), "b": [jnp.zeros(90_000), jnp.zeros(90_000)]}
+    first, second = (normal_like(seeded_key(s), tree, std=1.0) for s in (3, 4))
+    streams = np.stack([np.ravel(x) for x in jax.tree.leaves([first, second])])
+    correlations = np.corrcoef(streams)[np.triu_indices(len(streams), 1)]
+    assert np.abs(correlations).max() < 5 / math.sqrt(90_000)
+
+
+def test_normals_have_the_shapes_of_the_tree_and_at_least_single_precision():
+    tree = {
+        "half": jax.ShapeDtypeStruct((3, 2), jnp.bfloat16),
+        "single": jnp.zeros(()),
+        "empty": jnp.zeros((0, 4)),
+        "float16": jnp.zeros((5,), jnp.float16),
+    }
+    noise = normal_like(seeded_key(0), tree, std=1.0)
+    assert jax.tree.map(jnp.shape, noise) == jax.tree.map(lambda x: x.shape, tree)
+    assert {leaf.dtype for leaf in jax.tree.leaves(noise)} == {jnp.dtype("float32")}
+    with jax.enable_x64(True):
+        assert normal_like(seeded_key(0), jnp.zeros(2, "float64"), std=1.0).dtype == "float64"
+
+
+def test_an_empty_tree_has_no_normals():
+    assert normal_like(seeded_key(0), {"w": jnp.zeros((0, 2))}, std=1.0)["w"].shape == (0, 2)
+    assert normal_like(seeded_key(0), {}, std=1.0) == {}
+
+
+def test_the_standard_deviation_scales_and_may_be_traced():
+    shape = jnp.zeros(1000)
+    unit = normal_like(seeded_key(5), shape, std=1.0)
+    scaled = jax.jit(lambda std: normal_like(seeded_key(5), shape, std=std))(2.5)
+    np.testing.assert_allclose(scaled, 2.5 * unit, rtol=1e-6)
+
+
+@pytest.mark.parametrize("std", [0, 0.0, jnp.float32(0)])
+def test_no_standard_deviation_gives_zeros(std):
+    assert (normal_like(seeded_key(5), jnp.zeros(10_000), std=std) == 0).all()
+
+
+@pytest.mark.parametrize("std", [-1.0, math.nan, math.inf])
+def test_a_standard_deviation_that_makes_no_sense_is_refused(std):
+    with pytest.raises(InvalidArgumentError, match="std must be"):
+        normal_like(seeded_key(0), jnp.zeros(2), std=std)
+
+
+def test_integer_leaves_are_refused():
+    with pytest.raises(InvalidArgumentError, match="floating leaves; got int32"):
+        normal_like(seeded_key(0), jnp.arange(3), std=1.0)
+
+
+def test_normals_agree_jitted_mapped_and_without_compilation():
+    noise = lambda key: normal_like(key, {"w": jnp.zeros((7, 3)), "b": jnp.zeros(2)}, std=1.0)  # noqa: E731
+    flat = lambda key: jnp.concatenate([x.ravel() for x in jax.tree.leaves(noise(key))])  # noqa: E731
+    keys = jax.random.split(seeded_key(6), 3)
+    mapped = jax.jit(jax.vmap(flat))(keys)
+    with jax.disable_jit():
+        plain = jnp.stack([flat(key) for key in keys])
+    # Fused and unfused arithmetic may round differently; the bits behind them are the same.
+    np.testing.assert_allclose(mapped, plain, rtol=2e-6)
+    np.testing.assert_allclose(mapped[1], jax.jit(flat)(keys[1]), rtol=2e-6)

@@ -1,12 +1,11 @@
 """The seeded bugs that audits must catch, planted in the real source."""
 
 from laws.planting import plant
-from tacit.privacy import mechanism
 from tacit.privacy.clipping.bounds import Flat
 from tacit.privacy.mechanism import GaussianSum
 
 BUGS = {
-    "no noise": (mechanism, "with_noise", "jax.tree.map(jnp.add, total, noise)", "total"),
+    "no noise": (GaussianSum, "_release", "ratio=multiplier / spacing", "ratio=1e-9"),
     "clip removed": (
         Flat,
         "factors",
@@ -15,9 +14,9 @@ BUGS = {
     ),
     "noise ten times too small": (
         GaussianSum,
-        "_std",
-        "return self.noise_multiplier * self.clip_norm",
-        "return 0.1 * self.noise_multiplier * self.clip_norm",
+        "_multiplier",
+        "return self.noise_multiplier",
+        "return 0.1 * self.noise_multiplier",
     ),
 }
 

@@ -48,7 +48,7 @@ def test_a_seeded_bug_is_a_violation(bug, monkeypatch):
 
 def test_noise_a_third_too_small_is_found_with_more_trials(monkeypatch):
     release = dataclasses.replace(RELEASE, noise_multiplier=1.0)
-    monkeypatch.setattr(GaussianSum, "_std", lambda self, _: self.clip_norm / 1.5)
+    monkeypatch.setattr(GaussianSum, "_multiplier", lambda self, _: 1 / 1.5)
     assert audit(release, num_trials=10_000).violation is not None
 
 

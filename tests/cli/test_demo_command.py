@@ -57,7 +57,6 @@ def test_people_get_a_table_the_statement_and_where_the_files_are(monkeypatch, t
         budget=Budget(epsilon=1.0, delta=1e-5),
         unit="one record (one row)",
         num_units=100,
-        num_values=10,
         is_secure=False,
     )
     row = DemoRow(

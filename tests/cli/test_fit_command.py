@@ -233,7 +233,7 @@ def test_ctrl_c_keeps_what_was_paid_for_and_the_run_goes_on(table, monkeypatch):
     with monkeypatch.context() as patched:
         interrupt_after(patched, 2)
         result = fit("--epsilon", 5, "-o", "run", code=130)
-    assert "stopped after 2 of 4 steps" in result.stderr
+    assert "stopped after 2 of 4 steps; epsilon 5.000" in result.stderr
     assert "tacit fit --resume --output run" in result.stderr
     assert not (table / "run/posterior.json").exists()
     assert [m["step"] for m in json.loads((table / "run/progress.json").read_text())] == [1, 2]
@@ -252,6 +252,8 @@ def test_an_interrupted_run_tells_programs_how_to_go_on(table, monkeypatch):
     told = json.loads(fit("--epsilon", 5, "-o", "run", "--json", code=130).stdout)
     assert told["interrupted"]
     assert told["step"] == 1
+    # What was stopped by looking costs what all declared steps cost.
+    assert 4.9 < told["epsilon"] <= 5.0
     assert told["resume"] == "tacit fit --resume --output run"
     assert signal.getsignal(signal.SIGINT) is before
 

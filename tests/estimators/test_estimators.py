@@ -157,8 +157,6 @@ def test_without_bounds_they_are_found_privately_and_paid_for():
     model = PrivateBayesRegressor(**QUICK).fit(TRAIN[NUMBERS], TRAIN.weeks)
     assert model.privacy_.releases == 2 + 3
     assert model.privacy_.epsilon <= 5.0
-    # The histograms of three columns are larger than the gradient, and have the longer tail.
-    assert model.privacy_.num_values > 3 * 100
     dose, age = model.table_.schema.columns
     assert 4 <= dose.high <= 32
     assert 32 <= age.high <= 256

@@ -22,6 +22,7 @@ from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.posterior import load_posterior
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
+from tacit.privacy.stopping import Declared
 from tacit.rng import seeded_key
 
 MODEL = bayesian(
@@ -54,11 +55,21 @@ def problem(folder, name="checkpoint"):
     return message
 
 
-def test_a_checkpoint_comes_back_with_the_run_that_made_it(tmp_path):
-    save_checkpoint(checkpoint(3), tmp_path)
+@pytest.mark.parametrize("declared", [None, Declared(5, GaussianDpEvent(4.0))])
+def test_a_checkpoint_comes_back_with_the_run_that_made_it(tmp_path, declared):
+    save_checkpoint(checkpoint(3)._replace(declared=declared), tmp_path)
     found = load(tmp_path)
     assert (found.step, found.run_id, found.cost) == (3, "abc", GaussianDpEvent(9.0))
+    assert found.declared == declared
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_checkpoint_of_an_earlier_version_declares_nothing(tmp_path):
+    save_checkpoint(checkpoint(3), tmp_path)
+    arrays, document = _artefact.read(tmp_path, "checkpoint")
+    del document["declared"]
+    _artefact.write(tmp_path, "checkpoint", arrays, document)
+    assert load(tmp_path).declared is None
 
 
 @pytest.mark.parametrize("ending", ["json", "safetensors"])

@@ -201,13 +201,6 @@ def test_members_may_be_gaussians_of_iterates():
     }
 
 
-def test_what_members_and_averages_remember_is_not_taken_for_a_larger_release():
-    size = DIM  # plain SGD remembers its parameters only
-    swag = SWAG(base=member(), start=1, rank=20)
-    assert swag.build(MODEL).num_values == size
-    assert Ensemble(member=swag, num_shards=9).build(MODEL).num_values == size
-
-
 def test_an_ensemble_of_ensembles_is_refused():
     with pytest.raises(InvalidArgumentError, match="single method"):
         Ensemble(member=ensemble(), num_shards=2).build(MODEL)

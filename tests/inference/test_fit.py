@@ -12,7 +12,6 @@ import numpy as np
 import optax
 import pytest
 
-from tacit import _tree
 from tacit.data import as_records
 from tacit.errors import (
     BudgetExceededError,
@@ -37,8 +36,9 @@ from tacit.privacy.budget import Budget, InMemoryLedger
 from tacit.privacy.events import count_releases, event_from_json
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
-from tacit.privacy.statement import make_statement, tail_of
-from tacit.rng import seeded_key
+from tacit.privacy.statement import make_statement
+from tacit.privacy.statement.text import FIXED
+from tacit.privacy.stopping import AnytimeRDP, Declared
 from tacit.typing import Record
 
 N = 200
@@ -202,7 +202,7 @@ def test_the_ledger_is_charged_before_each_chunk_and_stops_the_run(model, record
         def begin(self, request):
             return self
 
-        def charge(self, cost, *, tail, num_steps):
+        def charge(self, cost, *, num_steps):
             events.append(("charge", sum(count_releases(cost).values())))
             if len(events) == 5:
                 raise BudgetExceededError("the owner's budget is spent")
@@ -321,10 +321,56 @@ def test_a_resumed_run_counts_what_was_executed_before_not_what_its_plan_would_h
     noisy, quiet = plan(4, sgd(4.0)), plan(3, sgd(0.8))
     first = fit(quiet, model, records, budget=BUDGET)
     resumed = fit(noisy, model, records, budget=BUDGET, resume=first.checkpoint)
-    assert first.statement.epsilon < resumed.statement.epsilon < first.statement.epsilon + 0.5
-    assert event_from_json(resumed.statement.cost) == resumed.checkpoint.cost
+    assert "4 steps were made where 3 were declared" in resumed.statement.length
+    cost = resumed.checkpoint.cost
+    assert event_from_json(resumed.statement.cost) == cost
+    assert 0 <= resumed.statement.epsilon - AnytimeRDP().epsilon(cost, delta=BUDGET.delta) < 0.01
+    assert PLD().epsilon(cost, delta=BUDGET.delta) < first.statement.epsilon + 0.5
     with pytest.raises(BudgetExceededError):
         fit(noisy, model, records, budget=replace(BUDGET, epsilon=1.0), resume=first.checkpoint)
+
+
+@pytest.fixture(scope="module")
+def stopped(model, records, tmp_path_factory):
+    """The checkpoint of a run of six steps that somebody stopped after two, read from the disk."""
+
+    class Seen(Exception):  # noqa: N818
+        pass
+
+    def look(checkpoint):
+        save_checkpoint(checkpoint, folder)
+        raise Seen
+
+    folder = tmp_path_factory.mktemp("stopped")
+    with pytest.raises(Seen):
+        fit(plan(6), model, records, budget=BUDGET, seed=0, chunk_steps=2, on_chunk=look)
+    return load_checkpoint(folder, plan(6), model, records)
+
+
+@pytest.mark.parametrize("num_steps", [3, 6, None])
+def test_a_run_that_was_stopped_by_looking_states_what_it_was_declared_to_be(
+    model, records, stopped, num_steps
+):
+    assert stopped.step == 2
+    assert stopped.declared == Declared(6, plan(6).cost)
+    resumed = fit(plan(num_steps), model, records, budget=BUDGET, resume=stopped)
+    whole = PLD().epsilon(plan(6).cost, delta=BUDGET.delta)
+    assert 0 <= resumed.statement.epsilon - whole < 2e-3
+    assert resumed.statement.releases == 6
+    assert resumed.checkpoint.step == (num_steps or 6)
+    assert resumed.checkpoint.declared == stopped.declared
+    said = {3: "stated for the 6 steps that were declared; 3 were made"}
+    assert resumed.statement.length == said.get(num_steps, FIXED)
+
+
+def test_a_checkpoint_that_does_not_say_what_was_declared_is_stated_at_any_time(
+    model, records, stopped
+):
+    old = stopped._replace(declared=None)
+    resumed = fit(plan(6), model, records, budget=BUDGET, resume=old)
+    whole = AnytimeRDP().epsilon(plan(6).cost, delta=BUDGET.delta)
+    assert 0 <= resumed.statement.epsilon - whole < 0.01
+    assert "where none were declared" in resumed.statement.length
 
 
 def test_a_run_without_privacy_stays_without_privacy_when_resumed(model, records):
@@ -383,6 +429,15 @@ def test_an_edited_checkpoint_is_found_out(model, records, tmp_path):
         load_checkpoint(tmp_path, result.plan, model, records)
 
 
+def test_a_checkpoint_made_with_other_noise_is_not_resumed(model, records, tmp_path, monkeypatch):
+    result = fit(plan(2), model, records, budget=BUDGET, seed=0)
+    monkeypatch.setattr("tacit.inference.checkpoint.ARITHMETIC", "float32")
+    save_checkpoint(result.checkpoint, tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(TacitError, match="with other noise"):
+        load_checkpoint(tmp_path, result.plan, model, records)
+
+
 def test_a_checkpoint_is_refused_by_a_plan_or_model_of_another_shape(model, records, tmp_path):
     result = fit(plan(2, num_chains=2), model, records, budget=BUDGET, seed=0)
     save_checkpoint(result.checkpoint, tmp_path)
@@ -430,9 +485,7 @@ def test_sizes_may_be_integers_of_numpy(model, records, sampling):
     ],
 )
 def test_every_cost_that_can_be_accounted_can_be_stated(spent):
-    statement = make_statement(
-        cost=spent, budget=BUDGET, unit="row", num_units=N, num_values=10, is_secure=True
-    )
+    statement = make_statement(cost=spent, budget=BUDGET, unit="row", num_units=N, is_secure=True)
     assert statement.releases == 2
     assert statement.noise.startswith("Gaussian")
     assert json.dumps(statement.to_json(), allow_nan=False)
@@ -447,7 +500,6 @@ def test_releases_without_noise_are_stated_as_such():
         budget=Budget.non_private(),
         unit="row",
         num_units=N,
-        num_values=10,
         is_secure=True,
     )
     assert statement.noise == "none"
@@ -467,23 +519,6 @@ def test_an_approximate_accountant_warns_and_its_promise_is_no_guarantee(model, 
         statement = fit(plan(2), model, records, budget=budget).statement
     assert re.match(r"approximately \(about .*: NOT A GUARANTEE\n", str(statement))
     assert not statement.to_json()["is_bound"]
-
-
-def test_noise_whose_tail_is_above_delta_is_refused_before_any_record_is_read(model):
-    budget = Budget(epsilon=1e4, delta=1e-5)
-    with pytest.raises(BudgetExceededError, match="noise multiplier is too small"):
-        fit(plan(1, sgd(0.2)), model, SHAPES, budget=budget)
-
-
-def test_epsilon_is_that_of_the_delta_which_the_tail_leaves(model, records):
-    quiet, budget = plan(1, sgd(0.36)), Budget(epsilon=1e3, delta=1e-6)
-    result = fit(quiet, model, records, budget=budget)
-    tail = tail_of(quiet.cost, num_values=2 * _tree.size(model.init(seeded_key(0))))
-    assert budget.delta / 10 < tail < budget.delta
-    naive = budget.spent(quiet.cost)
-    assert result.statement.epsilon > naive + 1e-3
-    with pytest.raises(BudgetExceededError):
-        fit(quiet, model, records, budget=replace(budget, epsilon=naive))
 
 
 def closes_over_in_the_prior(model, table):

@@ -1,6 +1,7 @@
 """SGLD's parameterisations agree with each other and with theorem 1 of Zhang et al."""
 
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from tacit.inference import SGD, SGLD, Constant, Cosine, Exponential, Polynomial
 from tacit.models import MLP, Categorical, FlatPrior, GaussianPrior, bayesian
 from tacit.privacy.events import count_releases
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.sampling import PoissonBatch
+from tacit.privacy.sampling import FullBatch, PoissonBatch
 from tacit.rng import seeded_key
 from tacit.typing import Record
 
@@ -218,3 +219,26 @@ def test_a_noise_power_that_is_not_finite_is_refused(noise_power):
     release = GaussianSum(sampling=SAMPLING, clip_norm=C, noise_multiplier=2.0)
     with pytest.raises(InvalidArgumentError, match="noise_power must be"):
         SGLD(release=release, step_size=1e-5, noise_power=noise_power)
+
+
+def test_with_clip_norms_that_fall_the_noise_of_zhang_stays_and_costs_less():
+    settings = {
+        "sampling": FullBatch(num_records=50),
+        "clip_norm": 2.0,
+        "learning_rate": 1e-2,
+    }
+    constant = SGLD.zhang(**settings)
+    falling = SGLD.zhang(**settings, clip_schedule=Polynomial(delay=1.0, power=1.0))
+    assert falling.temperature(3) == pytest.approx(constant.temperature(3))
+    multipliers = [event.noise_multiplier for event in count_releases(falling.cost(3))]
+    first = constant.release.noise_multiplier
+    np.testing.assert_allclose(sorted(multipliers), [first, 2 * first, 3 * first], rtol=1e-4)
+
+
+def test_with_fixed_noise_the_noise_follows_the_clip_norm_at_the_same_cost():
+    release = GaussianSum(sampling=FullBatch(num_records=50), clip_norm=2.0, noise_multiplier=3.0)
+    constant = SGLD.fixed_noise(release=release, step_size=1e-3)
+    falling = replace(constant, clip_schedule=Polynomial(delay=1.0, power=1.0))
+    assert falling.cost(4) == constant.cost(4)
+    # Half the clip norm is half the noise, a quarter of the temperature.
+    assert falling.temperature(1) == pytest.approx(constant.temperature(1) / 4)

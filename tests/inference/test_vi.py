@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import VI, LowRank, MeanField, Plan, RecordDraws, SharedDraws, fit
 from tacit.inference.vi import variational_objective
@@ -167,3 +168,19 @@ def test_a_run_without_privacy_says_so():
 def test_no_particles_are_refused():
     with pytest.raises(InvalidArgumentError, match="num_particles"):
         VI.non_private(sampling=FullBatch(num_records=2), optimizer=optax.sgd(0.1), num_particles=0)
+
+
+def test_a_layer_as_wide_as_the_table_is_long_is_no_table_in_the_first_run_nor_in_the_second():
+    generator = np.random.default_rng(0)
+    records = as_records(generator.normal(size=(64, 3)), generator.integers(0, 2, 64))
+    method = VI(
+        release=GaussianSum(
+            sampling=FullBatch(num_records=64), clip_norm=CLIP_NORM, noise_multiplier=9.0
+        ),
+        optimizer=optax.sgd(0.1),
+        draws=RecordDraws(),
+    )
+    network, budget = classifier(hidden=(64, 8)), Budget(epsilon=10.0, delta=1e-3)
+    for _ in range(2):
+        made = fit(Plan(method=method, num_steps=1), network, records, budget=budget, seed=0)
+        assert made.statement.releases == 1

@@ -66,6 +66,15 @@ METHODS = {
         sampling=poisson, clip_norm=CLIP_NORM, step_size=1e-3, schedule=Polynomial(delay=1.0)
     ),
     "SGLD Zhang": SGLD.zhang(sampling=full, clip_norm=CLIP_NORM, learning_rate=1e-3),
+    "SGLD Zhang with clip norms that fall": SGLD.zhang(
+        sampling=poisson,
+        clip_norm=CLIP_NORM,
+        learning_rate=1e-3,
+        clip_schedule=Polynomial(delay=2.0),
+    ),
+    "SGD with clip norms that fall": SGD(
+        release=engine(), optimizer=optax.sgd(0.1), clip_schedule=Polynomial(delay=1.0)
+    ),
     "SGLD Knolle with pre-noise": SGLD.knolle(
         sampling=poisson,
         clip_norm=CLIP_NORM,

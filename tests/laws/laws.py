@@ -27,12 +27,9 @@ def _unasked(recipe):
     return True
 
 
-def _zeros_of(release, key, clipped_sum, data):
+def _zeros_of(summation):
     """Returns zeros in the shape of what a release would return."""
-    num_records = release.sampling.num_records
-    keys = jax.eval_shape(lambda k: jax.random.split(k, num_records), key)
-    shapes = jax.eval_shape(clipped_sum, data, keys, jnp.ones(num_records, bool))
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summation.shapes)
 
 
 def _plain(leaf):
@@ -53,11 +50,12 @@ def check_cost_equals_releases(method, model, records, monkeypatch, *, num_steps
     """Cost equals releases: a spy on the engine sees exactly ``method.cost(num_steps)``."""
     seen = []
 
-    def spy(self, key, clipped_sum, data, noise_multiplier, *rest):
-        used = self.noise_multiplier if noise_multiplier is None else float(noise_multiplier)
+    def spy(self, key, summation, data, call):
+        given = call.noise_multiplier
+        used = self.noise_multiplier if given is None else float(given)
         seen.append(self.cost_of(used))
         # What it returns decides nothing about what else is released, and costs minutes.
-        return _zeros_of(self, key, clipped_sum, data)
+        return _zeros_of(summation)
 
     with monkeypatch.context() as patch, jax.disable_jit():
         patch.setattr(GaussianSum, "_release", spy)
@@ -80,8 +78,8 @@ def check_cost_equals_releases(method, model, records, monkeypatch, *, num_steps
 def check_non_interference(method, model, records, others, monkeypatch):
     """Non-interference: with the engine silenced, no trace of the records is left anywhere."""
 
-    def silent(self, key, clipped_sum, data, *settings):
-        return _zeros_of(self, key, clipped_sum, data)
+    def silent(self, key, summation, *others):
+        return _zeros_of(summation)
 
     with monkeypatch.context() as patch:
         patch.setattr(GaussianSum, "_release", silent)
@@ -96,7 +94,10 @@ def check_non_interference(method, model, records, others, monkeypatch):
 
 
 def check_sensitivity(release, model, records, *, bad, index=3):
-    """Sensitivity: one record, however bad, moves the sum by at most the clip norm."""
+    """Sensitivity: one record, however bad, moves the sum by at most the clip norm.
+
+    With one key both sums have the same noise, so that their difference has none.
+    """
     from tacit.inference.base import objective_of
 
     record_loss = objective_of(model).record_loss

@@ -9,11 +9,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.infer.autoguide import AutoDelta
 
 from numpyro_cases import KEY, NUM_RECORDS, guide_of_d3p, of_d3p, private, table
 from tacit import InMemoryLedger, PoissonBatch
 from tacit.errors import CrossRecordError, InvalidArgumentError
-from tacit.numpyro import PrivateLoss
+from tacit.numpyro import DPSVI, PrivateLoss
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.events import count_releases
 
@@ -84,6 +85,55 @@ def test_inside_jit_the_key_moves_on_so_that_old_noise_cannot_be_made_again():
     after, _ = jax.jit(svi.update)(state, X, Y)
     keys = [np.asarray(jax.random.key_data(each.private_key)) for each in (state, after)]
     assert (keys[0] != keys[1]).all()
+
+
+def test_two_compiled_steps_from_one_state_share_no_noise():
+    def model(x):
+        mean = numpyro.sample("mean", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
+        with numpyro.plate("people", x.shape[0]):
+            numpyro.sample("x", dist.Normal(mean, 1.0).to_event(1), obs=x)
+
+    rate, clip_norm, learning_rate = 32 / 1000, 5.0, 1e-3
+    svis = [
+        DPSVI(
+            model,
+            AutoDelta(model),
+            numpyro.optim.SGD(learning_rate),
+            noise_multiplier=2.0,
+            clip_norm=clip_norm,
+            num_obs_total=1000,
+            sampling=PoissonBatch(num_records=1000, batch_size=32),
+        )
+        for _ in range(2)
+    ]
+    batch = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
+    neighbour = batch.copy()
+    neighbour[0] = [1, -1, 1]  # not clipped, nor is any other row
+    state = svis[0].init(KEY, batch)
+    svis[1].init(KEY, batch)
+
+    def moved(svi, *arguments):
+        after, _ = jax.jit(svi.update)(*arguments)
+        return np.asarray(svi.get_params(after)["mean_auto_loc"]) * rate / learning_rate
+
+    first, second, again = (moved(svis[0], state, rows) for rows in (batch, neighbour, batch))
+    other = moved(svis[1], state, batch)
+    # The same step is the same release; each other one has noise of its own on all three numbers.
+    np.testing.assert_array_equal(first, again)
+    # Two noises of standard deviation 10 differ by less than 0.01 with probability 6e-4; all of
+    # three do with probability 2e-10.
+    assert np.abs(second - first - (neighbour[0] - batch[0])).max() > 0.01
+    assert np.abs(other - first).max() > 0.01
+    masked, moved_on = (
+        jax.jit(svis[0].update)(each, batch, mask=mask)[0]
+        for each, mask in (
+            (state, np.arange(32) != 3),
+            (state._replace(rng_key=jax.random.key(9)), np.ones(32, bool)),
+        )
+    )
+    for after in (masked, moved_on):
+        found = np.asarray(svis[0].get_params(after)["mean_auto_loc"]) * rate / learning_rate
+        assert np.abs(found - first).max() > 4.0
 
 
 def test_inside_jit_a_state_of_another_configuration_is_left_as_it_is():

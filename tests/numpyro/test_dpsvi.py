@@ -25,7 +25,10 @@ from numpyro_cases import (
 from tacit import InMemoryLedger, PoissonBatch
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.numpyro import DPSVI, PrivateLoss
+from tacit.privacy.accounting import PLD
 from tacit.privacy.events import count_releases
+from tacit.privacy.statement.text import FIXED
+from tacit.privacy.stopping import AnytimeRDP
 
 quiet = pytest.mark.filterwarnings("ignore:the loss is NaN:tacit.errors.PrivacyWarning")
 pytestmark = [quiet, pytest.mark.usefixtures("clip_unverified")]
@@ -74,15 +77,61 @@ def test_steps_beyond_the_budget_are_refused_and_inside_jit_change_nothing(seede
     assert svi.statement(after).releases == 3
 
 
-def test_the_statement_counts_executed_steps_and_says_what_a_seed_is(seeded):
+def test_the_statement_counts_declared_steps_and_says_what_a_seed_is(seeded):
     svi, state = seeded
-    assert svi.epsilon(state) == 0
     one, three = (svi.statement(state._replace(step=jnp.asarray(n))) for n in (1, 3))
-    assert (one.releases, three.releases) == (1, 3)
-    assert 0 < one.epsilon < three.epsilon
+    assert (one.num_steps, one.releases) == (1, 3)
+    assert (three.num_steps, three.releases) == (3, 3)
+    assert one.epsilon == three.epsilon == svi.epsilon(state)
+    assert "stated for the 3 steps that were declared; 1 were made" in str(one)
+    assert three.length == FIXED
     assert "INSECURE" in three.epsilon_text
     assert one.delta == pytest.approx(1e-5)
     assert "ASSUMED" not in str(three)
+
+
+def stopped_by_looking(svi):
+    """A loop of at most eight steps that ends when the released parameters please."""
+    state = svi.init(KEY, X, Y)
+    start = params_of(svi, state)
+    for _ in range(8):
+        state, _ = svi.update(state, X, Y)
+        if np.abs(params_of(svi, state) - start).max() > 0.15:
+            break
+    assert int(state.step) < 8
+    return state
+
+
+def test_a_loop_that_is_stopped_by_looking_states_what_holds_for_every_stopping_rule():
+    declared, undeclared = private(num_steps=8), private()
+    state = stopped_by_looking(declared)
+    method = declared._prepared.resolved.method
+    budget = declared._prepared.resolved.budget
+    statement = declared.statement(state)
+    assert statement.epsilon >= budget.spent(method.cost(8))
+    assert statement.releases == 8
+    state = stopped_by_looking(undeclared)
+    statement, cost = undeclared.statement(state), method.cost(int(state.step))
+    assert statement.epsilon >= AnytimeRDP().epsilon(cost, delta=budget.delta)
+    assert statement.epsilon > 1.1 * PLD().epsilon(cost, delta=budget.delta)
+    assert statement.releases == int(state.step)
+    assert "where none were declared" in statement.length
+
+
+def test_a_run_declares_its_length_and_going_on_beyond_it_is_stated_at_any_time():
+    svi = private()
+    first = svi.run(KEY, 2, X, Y, progress_bar=False)
+    whole = svi.statement(first.state)
+    assert whole.length == FIXED
+    more = svi.run(KEY, 1, X, Y, init_state=first.state, progress_bar=False)
+    statement = svi.statement(more.state)
+    assert "3 steps were made where 2 were declared" in statement.length
+    assert "at any time" in statement.accountant
+    assert statement.epsilon > whole.epsilon
+    other = private(num_steps=3)
+    other.init(KEY, X, Y)
+    # What another object would have declared does not help a state that was begun here.
+    assert other.statement(more.state).epsilon == statement.epsilon
 
 
 def test_a_state_of_another_configuration_is_refused(seeded):

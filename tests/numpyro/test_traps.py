@@ -23,6 +23,7 @@ from numpyro_cases import (
     table,
 )
 from tacit.errors import InvalidArgumentError
+from tacit.rng import seeded_key
 
 pytestmark = pytest.mark.filterwarnings("ignore:the loss is NaN:tacit.errors.PrivacyWarning")
 
@@ -156,7 +157,6 @@ def test_noise_is_found_for_ordinary_settings_and_meets_its_target(epsilon, num_
     )
     found = settings.resolve(
         num_rows=1000,
-        num_values=10,
         optim=as_numpyro_optimiser(numpyro.optim.Adam(0.1)),
         loss=None,
         num_steps=None,
@@ -179,13 +179,18 @@ def programs_in(closed):
 
 
 def test_a_step_neither_holds_the_table_nor_makes_anything_as_long():
-    num_records = 5000
+    num_records = 40_000  # more than the constants of the noise are
     x, y = table(num_records)
     svi = private(batch_size=10)
     state = svi.init(KEY, x, y)
-    program = jax.make_jaxpr(svi.update)(state, x, y)
+    # (An update in the user's own compiled code also reads the table, for the key of its noise.)
+    prepared = svi._prepared
+    records = prepared.records_of(svi._arguments((x, y), {}))
+    program = jax.make_jaxpr(
+        lambda *arguments: prepared.compiled_step(*arguments, None, skip_non_finite=False)
+    )(seeded_key(0), state, records)
     assert all(
-        np.size(constant) < 1000 for part in programs_in(program) for constant in part.consts
+        np.size(constant) < num_records for part in programs_in(program) for constant in part.consts
     )
     made = [
         variable.aval.size

@@ -15,7 +15,7 @@ from scipy.integrate import quad
 from scipy.stats import binom, norm
 
 from tacit.errors import InvalidArgumentError, UnprovenAccountingError
-from tacit.privacy import _losses, _pairs, _releases, _renyi, accounting
+from tacit.privacy import _losses, _pairs, _releases, _renyi, _truncation
 from tacit.privacy.accounting import (
     GDP,
     PLD,
@@ -135,10 +135,16 @@ def test_private_hmc_under_replacement_doubles_both_sensitivities():
         assert value == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize(("capacity", "expected"), [(130, 3.68), (150, 1.831), (10_000, 1.828)])
-def test_truncation_costs_what_it_is_known_to_cost(capacity, expected):
-    value = epsilon(truncated(10_000, 0.01, capacity, 1.0, 1000), 1e-5)
-    assert value == pytest.approx(expected, rel=2e-3)
+@pytest.mark.parametrize(
+    ("capacity", "expected", "dp_accounting"),
+    [(130, 1.847, 3.68), (150, 1.828, 1.831), (10_000, 1.828, 1.828)],
+)
+def test_truncation_costs_what_it_is_known_to_cost(capacity, expected, dp_accounting):
+    cost = truncated(10_000, 0.01, capacity, 1.0, 1000)
+    assert epsilon(cost, 1e-5) == pytest.approx(expected, rel=1e-3)
+    oracle = PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL)
+    oracle.compose(cost)
+    assert oracle.get_epsilon(1e-5) == pytest.approx(dp_accounting, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -180,10 +186,9 @@ ORACLE_RELATION = {
     "cost",
     [
         poisson(0.1, 0.9, 20),
-        truncated(1000, 0.02, 27, 1.1, 50),
         dpa.ComposedDpEvent([poisson(0.05, 1.2, 7), poisson(0.2, 3.0, 9), full(8.0, 4)]),
     ],
-    ids=["poisson", "truncated", "composed"],
+    ids=["poisson", "composed"],
 )
 def test_pld_agrees_with_dp_accounting(cost, adjacency):
     oracle = PLDAccountant(ORACLE_RELATION[adjacency], value_discretization_interval=1e-3)
@@ -191,7 +196,18 @@ def test_pld_agrees_with_dp_accounting(cost, adjacency):
     accountant = PLD(adjacency=adjacency, discretisation=1e-3)
     for at in (1e-3, 1e-6):
         assert epsilon(cost, at, accountant) == pytest.approx(oracle.get_epsilon(at), rel=1e-4)
-    assert delta(cost, 0.7, accountant) == pytest.approx(oracle.get_delta(0.7), rel=1e-4)
+    assert delta(cost, 0.7, accountant) == pytest.approx(oracle.get_delta(0.7), rel=2e-4)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency, ids=str)
+@pytest.mark.parametrize("capacity", [27, 35, 60])
+def test_a_cut_batch_never_costs_more_than_dp_accounting_says(adjacency, capacity):
+    cost = truncated(1000, 0.02, capacity, 1.1, 50)
+    oracle = PLDAccountant(ORACLE_RELATION[adjacency], value_discretization_interval=1e-3)
+    oracle.compose(cost)
+    for at in (1e-3, 1e-6):
+        value = epsilon(cost, at, PLD(adjacency=adjacency, discretisation=1e-3))
+        assert value <= oracle.get_epsilon(at) * (1 + 5e-4)
 
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.7), (0.3, 1.5), (0.9, 4.0), (0.1, 0.3)])
@@ -245,11 +261,11 @@ def test_discretisation_only_ever_raises_the_curve(interval):
         exact = pair.forward.delta(at)
         raised = np.array([grid.delta(float(e)) for e in at])
         assert np.all(raised >= exact * (1 - 1e-9))
-        assert np.all(raised <= exact + interval**2)
+        assert np.all(raised <= exact + 1.5 * interval**2)
 
 
 def test_composition_equals_the_exact_convolution():
-    part = _losses.LossDistribution(0.5, -1, np.array([0.3, 0.0, 0.7]), 0.0)
+    part = _losses.LossDistribution(0.5, np.array([-1, 1]), np.array([0.3, 0.7]), 0.0)
     composed = _losses.compose([(part, 3)])
     for at in (0.0, 0.3, 1.2):
         losses = np.array([1.5, 0.5, -0.5, -1.5])
@@ -295,11 +311,42 @@ def test_zero_out_equals_add_remove_except_for_fixed_size_batches(sampling, acco
     assert math.isclose(zero_out, add_remove, rel_tol=1e-9) == (sampling != "fixed")
 
 
-@pytest.mark.parametrize("sampling", COSTS)
-def test_tight_accounting_is_never_above_renyi_accounting(sampling):
-    for adjacency in (ZERO_OUT, ADD_REMOVE):
-        tight = epsilon(COSTS[sampling], 1e-5, PLD(adjacency=adjacency))
-        assert tight <= epsilon(COSTS[sampling], 1e-5, RDP(adjacency=adjacency))
+GRID = {
+    **COSTS,
+    "one poisson": poisson(0.1, 0.5),
+    "many poisson": poisson(1e-3, 0.7, 20_000),
+    "tiny rate": poisson(1e-7, 0.5, 100),
+    "full, little noise": full(0.3, 5),
+    "fixed, little noise": fixed(10_000, 100, 1.0, 100),
+    "cut where it hurts": truncated(10_000, 0.0064, 80, 1.0, 3000),
+    "cut at the mean": truncated(10_000, 0.0064, 64, 1.0, 300),
+    "cut below the mean": truncated(1000, 0.1, 50, 2.0, 30),
+    "cut nearly never": truncated(10_000, 0.0064, 200, 0.6, 30),
+    "of all kinds": dpa.ComposedDpEvent(
+        [full(5.0, 3), poisson(0.01, 1.0, 50), truncated(500, 0.1, 60, 2.0, 9)]
+    ),
+}
+
+
+@pytest.mark.parametrize("adjacency", Adjacency, ids=str)
+@pytest.mark.parametrize("name", GRID)
+def test_tight_accounting_is_never_above_renyi_accounting(name, adjacency):
+    tight, loose = PLD(adjacency=adjacency), RDP(adjacency=adjacency)
+    try:
+        loose.epsilon(GRID[name], delta=1e-5)
+    except UnprovenAccountingError:
+        pytest.skip("Rényi accounting has no rule there")
+    for at in (1e-2, 1e-5, 1e-9, 1e-14):
+        assert epsilon(GRID[name], at, tight) <= epsilon(GRID[name], at, loose)
+    for at in (0.0, 0.5, 5.0):
+        assert delta(GRID[name], at, tight) <= delta(GRID[name], at, loose)
+
+
+def test_a_batch_cut_where_it_hurts_costs_little_more_than_one_that_is_not_cut():
+    for adjacency, most in ((ZERO_OUT, 1.10), (ADD_REMOVE, 1.16), (REPLACE_ONE, 1.07)):
+        accountant = PLD(adjacency=adjacency)
+        plain = epsilon(poisson(0.0064, 1.0, 3000), 1e-5, accountant)
+        assert plain < epsilon(GRID["cut where it hurts"], 1e-5, accountant) < most * plain
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda a: a.__name__)
@@ -339,44 +386,133 @@ def _law_of_the_others(num_records, rate, capacity, present):
     return chances
 
 
-@pytest.mark.parametrize(
-    ("num_records", "rate", "capacity"), [(5, 0.3, 2), (6, 0.4, 3), (4, 0.2, 1)]
-)
-@pytest.mark.parametrize("adjacency", [ZERO_OUT, ADD_REMOVE], ids=str)
-def test_renyi_divergences_of_a_cut_batch_are_those_of_every_draw_gone_through(
-    num_records, rate, capacity, adjacency
-):
-    noise = 1.2
-    x = np.linspace(-15, 25, 20_001)
-    with_record = _law_of_the_others(num_records, rate, capacity, True)
-    if adjacency is ZERO_OUT:
+SMALL = [(5, 0.3, 2), (6, 0.4, 3), (4, 0.2, 1), (6, 0.15, 4)]
+
+
+def _pairs_of_every_draw(batch, *, noise, adjacency, x):
+    """Densities with and without the record, for each set of others in the batch."""
+    with_record = _law_of_the_others(*batch, True)
+    if adjacency is ADD_REMOVE:
+        law = _law_of_the_others(*batch, False)
+        without = Counter({others: chance for (others, _), chance in law.items()})
+    else:
         without = Counter()
         for (others, _), chance in with_record.items():
             without[others] += chance
-    else:
-        law = _law_of_the_others(num_records, rate, capacity, False)
-        without = Counter({others: chance for (others, _), chance in law.items()})
-    log_zero, log_one = norm.logpdf(x, 0, noise), norm.logpdf(x, 1, noise)
-    with np.errstate(divide="ignore"):
-        pairs = [
-            (
-                np.logaddexp(
-                    np.log(with_record[others, False]) + log_zero,
-                    np.log(with_record[others, True]) + log_one,
-                ),
-                np.log(chance) + log_zero,
-            )
-            for others, chance in without.items()
-        ]
-    release = truncated(num_records, rate, capacity, noise)
+    zero, one, other = (norm.pdf(x, mean, noise) for mean in (0, 1, -1))
+    for others, chance in without.items():
+        outside, inside = with_record[others, False], with_record[others, True]
+        first = outside * zero + inside * one
+        if adjacency is REPLACE_ONE:
+            yield first, outside * zero + inside * other
+        else:
+            yield first, chance * zero
+
+
+@pytest.mark.parametrize("batch", SMALL, ids=str)
+@pytest.mark.parametrize("adjacency", [ZERO_OUT, ADD_REMOVE], ids=str)
+def test_renyi_divergences_of_a_cut_batch_are_those_of_every_draw_gone_through(batch, adjacency):
+    noise = 1.2
+    x = np.linspace(-15, 25, 20_001)
+    pairs = list(_pairs_of_every_draw(batch, noise=noise, adjacency=adjacency, x=x))
+    release = truncated(*batch, noise)
     found = RDP(adjacency=adjacency)._compose(_releases.count_releases(release))
     for order in (1.5, 2.0, 8.0, 12.0):
         true = max(
-            np.log(sum(np.trapezoid(np.exp(order * p + (1 - order) * q), x) for p, q in ordered))
+            np.log(sum(np.trapezoid(p * (p / q) ** (order - 1), x) for p, q in ordered))
             for ordered in (pairs, [(q, p) for p, q in pairs])
         ) / (order - 1)
         bound = found[list(_renyi.ORDERS).index(order)]
-        assert bound == pytest.approx(true, rel=1e-6)
+        if adjacency is ZERO_OUT:
+            assert bound == pytest.approx(true, rel=1e-6)
+        else:
+            # It holds for fewer records too, and may cost so much more in such tiny batches.
+            assert true <= bound * (1 + 1e-9) <= 2.5 * true
+
+
+@pytest.mark.parametrize("batch", SMALL, ids=str)
+@pytest.mark.parametrize("adjacency", Adjacency, ids=str)
+@pytest.mark.parametrize("noise", [0.3, 1.2])
+def test_loss_distributions_of_a_cut_batch_cover_every_draw_gone_through(batch, adjacency, noise):
+    num_records, *others = batch
+    x = np.linspace(-15, 16, 20_001)
+    cost = truncated(*batch, noise)
+    accountant = PLD(adjacency=adjacency)
+    # Where a record may be absent, the cost is that of every number of records up to the declared.
+    sizes = range(1, num_records + 1) if adjacency is ADD_REMOVE else [num_records]
+    for size in sizes:
+        smaller = (size, *others)
+        pairs = list(_pairs_of_every_draw(smaller, noise=noise, adjacency=adjacency, x=x))
+        for at in (0.0, 0.1, 0.3, 1.0, 3.0):
+            true = max(
+                sum(np.trapezoid(np.maximum(p - np.exp(at) * q, 0.0), x) for p, q in ordered)
+                for ordered in (pairs, [(q, p) for p, q in pairs])
+            )
+            found = delta(cost, at, accountant)
+            assert true <= found + 1e-6
+            if adjacency is not ADD_REMOVE:
+                unamplified = GDP(adjacency=adjacency).delta(full(noise), epsilon=at)
+                assert found == pytest.approx(min(true, unamplified), abs=1e-6)
+
+
+def _ratio_law(num_records, rate, capacity):
+    """The ratio of densities a + b L of a cut batch, record present over absent: chance, a, b.
+
+    With L = N(1)/N(0), of mean one; for the number of others in the batch being less than
+    ``capacity - 1``, that, and ``capacity``.
+    """
+    others = binom(num_records - 1, rate)
+    last, full = others.pmf(capacity - 1), others.sf(capacity - 1)
+    taken = binom.sf(capacity, num_records, rate) * capacity / num_records
+    return [
+        (1 - last - full, 1 - rate, rate),
+        (last, 1 - rate, rate + (taken / last if last > 0 else 0.0)),
+        (full, 1 - (taken / full if full > 0 else 0.0), 0.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("declared", "rate", "capacity"),
+    [
+        (1000, 0.1, 100),
+        (1000, 0.1, 119),
+        (200, 0.5, 110),
+        (60_000, 256 / 60_000, 288),
+        (50, 0.9, 9),
+    ],
+)
+def test_a_cut_batch_of_fewer_records_than_declared_is_never_easier_to_tell(
+    declared, rate, capacity
+):
+    # A ratio of densities W that spreads more, E (W-t)+ larger for all t, has larger divergences.
+    noise, order = 0.8, np.linspace(0.0005, 0.9995, 1000)
+    ratio = np.exp((norm.ppf(order, 0, noise) - 0.5) / noise**2)
+    ratio /= ratio.mean()
+    overflow = _truncation.Overflow.of(declared, rate, capacity)
+    last, full = overflow.last_place, overflow.full
+    bound = [
+        (1 - last - full, 1 - rate, rate),
+        (last, 1 - rate, rate + overflow.boost if last > 0 else 0.0),
+        (full, 1 - rate, 0.0),
+    ]
+
+    def spread(law, at):
+        return sum(
+            chance * np.maximum(a + b * ratio - at, 0.0).mean() for chance, a, b in law if chance
+        )
+
+    sizes = sorted({*np.linspace(1, declared, 40).astype(int), declared - 1, declared})
+    for at in (1 - rate, 1 - rate / 2, 1.0, 1 + rate / 10, 1.1, 1.5, 3.0, 20.0):
+        most = spread(bound, at)
+        for size in sizes:
+            assert spread(_ratio_law(size, rate, capacity), at) <= most * (1 + 1e-9) + 1e-12
+
+
+def test_one_record_more_than_claimed_would_cost_more_than_claimed():
+    # Why an event's number of records must be an upper bound where a record may be absent.
+    claimed = epsilon(truncated(1000, 0.1, 119, 4.0, 1000), 1e-5, RDP(adjacency=ADD_REMOVE))
+    more = epsilon(truncated(1001, 0.1, 119, 4.0, 1000), 1e-5, RDP(adjacency=ADD_REMOVE))
+    assert 1.005 * claimed < more
 
 
 def test_renyi_accounting_of_default_batches_is_that_of_untruncated_ones_to_a_few_percent():
@@ -393,8 +529,10 @@ def test_renyi_accounting_of_default_batches_is_that_of_untruncated_ones_to_a_fe
 def test_default_batches_cost_hardly_more_than_batches_without_an_end(batch_size, noise, steps):
     sampling = PoissonBatch(num_records=60_000, batch_size=batch_size)
     cost = dpa.SelfComposedDpEvent(sampling.cost(noise), steps)
-    plain = epsilon(poisson(sampling.rate, noise, steps), 1e-5)
-    assert plain < epsilon(cost, 1e-5) < 1.004 * plain
+    for adjacency in Adjacency:
+        accountant = PLD(adjacency=adjacency)
+        plain = epsilon(poisson(sampling.rate, noise, steps), 1e-5, accountant)
+        assert plain < epsilon(cost, 1e-5, accountant) < 1.001 * plain
 
 
 def test_a_capacity_that_is_never_reached_costs_nothing():
@@ -505,30 +643,57 @@ def schedule(low, high, steps):
     return dpa.ComposedDpEvent([poisson(0.02, float(noise)) for noise in noises])
 
 
-def test_a_schedule_of_many_distinct_steps_is_accounted_from_above_and_closely(monkeypatch):
+def test_a_schedule_of_many_distinct_steps_is_accounted_from_above_and_closely():
     cost = schedule(1.0, 1.5, 40)
     exact = epsilon(cost, 1e-5)
-    monkeypatch.setattr(accounting, "_MAX_DISTINCT", 8)
-    # A step's noise shrinks by at most 1.5^(1/8) - 1 = 5 %, and epsilon by little more.
-    assert exact < epsilon(cost, 1e-5) < 1.08 * exact
+    # A step's noise shrinks by at most 2^(1/8) - 1 = 9 %, on average by half of that.
+    assert exact < epsilon(cost, 1e-5, PLD(max_distinct=8)) < 1.12 * exact
 
 
 def test_merging_similar_steps_only_lowers_the_noise():
     counts = _releases.count_releases(schedule(0.5, 5.0, 300))
-    merged = _releases.merge_similar(counts, 10)
-    assert len(merged) == 10
+    merged = _releases.merge_similar(counts, 14)
+    assert len(merged) == 14
     assert sum(count for _, count in merged) == 300
     before = sorted(release.noise_multiplier for release, _ in counts)
     after = sorted(noise for r, count in merged for noise in [r.noise_multiplier] * count)
     ratio = np.array(before) / np.array(after)
     assert np.all(ratio >= 1.0)
-    assert np.all(ratio <= 10 ** (1 / 10) + 1e-9)
+    assert np.all(ratio <= 2 ** (1 / 4) + 1e-9)
+
+
+def test_merging_is_not_spoilt_by_one_step_far_away():
+    near = [release for release, _ in _releases.count_releases(schedule(1.0, 2.0, 300))]
+    counts = _releases.count_releases(
+        dpa.ComposedDpEvent([schedule(1.0, 2.0, 300), poisson(0.02, 1e6)])
+    )
+    for merged in (
+        _releases.merge_similar(tuple((release, 1) for release in near), 40),
+        _releases.merge_similar(counts, 40),
+    ):
+        assert len([release for release, _ in merged if release.noise_multiplier < 3]) == 33
+
+
+def test_scaled_schedules_share_their_merged_steps_and_more_noise_never_becomes_less():
+    def merged(factor):
+        counts = _releases.count_releases(schedule(1.0 * factor, 2.0 * factor, 300))
+        pairs = _releases.merge_similar(counts, 40)
+        return sorted(noise for r, count in pairs for noise in [r.noise_multiplier] * count)
+
+    first, second = merged(1.0), merged(1.003)
+    assert np.all(np.array(second) >= np.array(first))
+    assert len(set(first) & set(second)) >= len(set(first)) - 1
 
 
 def test_merging_keeps_different_samplings_apart():
-    mixed = dpa.ComposedDpEvent([schedule(1.0, 2.0, 5), full(1.5), fixed(100, 10, 1.5)])
+    mixed = dpa.ComposedDpEvent([schedule(1.0, 1.9, 5), full(1.5), fixed(100, 10, 1.5)])
     counts = _releases.count_releases(mixed)
     assert len(_releases.merge_similar(counts, 2)) == 4
+
+
+def test_more_distinct_steps_than_statements_are_verified_with_are_refused():
+    with pytest.raises(InvalidArgumentError, match="max_distinct must be at most 128"):
+        PLD(max_distinct=129)
 
 
 # --- safety --------------------------------------------------------------------------------------

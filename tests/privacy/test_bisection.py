@@ -90,13 +90,9 @@ def test_an_impossible_search_is_refused_by_name(wrong):
 def test_a_key_is_given_only_for_what_budget_and_ledger_allow():
     cost = SEARCH.cost(100)
     with pytest.raises(BudgetExceededError):
-        charged_key(cost, num_values=1, budget=Budget(epsilon=1.0, delta=1e-5), ledger=None, seed=0)
+        charged_key(cost, budget=Budget(epsilon=1.0, delta=1e-5), ledger=None, seed=0)
     ledger = InMemoryLedger()
-    key = charged_key(
-        cost, num_values=1, budget=Budget(epsilon=math.inf, delta=1e-5), ledger=ledger, seed=None
-    )
+    key = charged_key(cost, budget=Budget(epsilon=math.inf, delta=1e-5), ledger=ledger, seed=None)
     assert ledger.costs == [cost]
-    other = charged_key(
-        cost, num_values=1, budget=Budget(epsilon=math.inf, delta=1e-5), ledger=None, seed=None
-    )
+    other = charged_key(cost, budget=Budget(epsilon=math.inf, delta=1e-5), ledger=None, seed=None)
     assert (key != other).any() if key.shape else key != other

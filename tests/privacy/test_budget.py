@@ -87,15 +87,6 @@ def test_a_small_delta_or_no_promise_does_not_warn():
         Budget.non_private().warn_if_delta_is_large(1000)
 
 
-def test_the_tail_of_the_noise_takes_its_part_of_delta():
-    budget = Budget(1.0, 1e-5)
-    assert budget.spent(CHEAP, tail=5e-6) == pytest.approx(Budget(1.0, 5e-6).spent(CHEAP))
-    assert budget.spent(CHEAP, tail=1e-5) == math.inf
-    with pytest.raises(BudgetExceededError, match="noise multiplier is too small"):
-        budget.require(CHEAP, tail=1e-5)
-    Budget.non_private().require(CHEAP, tail=1.0)
-
-
 @pytest.mark.parametrize("accountant", [PLD(), CLTApproximation()])
 def test_a_ledger_whose_accountant_forbids_adaptive_costs_warns(accountant):
     with pytest.warns(PrivacyWarning, match="Use RDP or GDP"):

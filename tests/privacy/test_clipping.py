@@ -90,12 +90,12 @@ def test_normalised_contributions_do_not_depend_on_the_scale_of_the_loss():
 
 
 @pytest.mark.parametrize("shape", [(2_400_000,), (784, 1200), (50, 40, 30, 20)])
-def test_float32_norms_of_large_leaves_are_accurate_far_below_the_guard(shape):
+def test_norms_of_large_leaves_are_bounded_from_above_within_a_thousandth(shape):
     generator = np.random.default_rng(0)
     for values in (generator.normal(size=shape), np.exp(4 * generator.normal(size=shape))):
         leaf = values.astype(np.float32)
         exact = np.sum(leaf.astype(np.float64) ** 2)
-        assert float(squared_norms(leaf)) == pytest.approx(exact, rel=2**-20)
+        assert exact <= float(squared_norms(leaf)) <= exact * 1.001
 
 
 @pytest.fixture

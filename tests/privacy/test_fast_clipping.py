@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -415,7 +416,9 @@ def test_double_precision_agrees_to_its_own_precision():
             jax.tree.map(lambda leaf: leaf.astype(jnp.float64), MLP),
             (LABELLED[0].astype(jnp.float64), LABELLED[1]),
         )
-        assert_equal(*both(wide), tolerance=1e-12)
+        # Bounds on norms are those of single precision, so that factors agree only to that.
+        assert_equal(*both(wide, clip_norm=math.inf), tolerance=1e-12)
+        assert_equal(*both(wide))
 
 
 def test_a_loss_traced_inside_a_step_may_close_over_what_the_step_computes():
@@ -483,7 +486,7 @@ def test_maps_are_classified_as_what_they_are():
             jnp.ones(4),
             seeded_key(0),
         )
-        return [kind for maps in make_recipe(program).maps for kind in maps]
+        return [path.map for paths in make_recipe(program).paths for path in paths]
 
     assert kinds(lambda w: -w.T + 1.0) == [Map.MOVED]
     assert kinds(lambda w: jax.nn.softplus(w) * 2) == [Map.ELEMENTWISE]
@@ -564,7 +567,7 @@ def test_look_ups_that_cancel_are_not_under_estimated():
     assert (np.asarray(part.squared_norm(None), float) >= exact).all()
 
 
-@pytest.mark.parametrize(("tiny", "huge"), [(1e-20, 1e19), (1e-30, 1e30), (1e-25, 1e10)])
+@pytest.mark.parametrize(("tiny", "huge"), [(1e-20, 1e17), (1e-30, 1e18), (1e-25, 1e10)])
 def test_norms_survive_when_one_side_is_tiny_and_the_other_huge(tiny, huge):
     part = Dense(
         inputs=jnp.full((1, 1, 1, 4), tiny, jnp.float32),
@@ -574,6 +577,16 @@ def test_norms_survive_when_one_side_is_tiny_and_the_other_huge(tiny, huge):
     )
     (squared,) = part.squared_norm(None)
     assert float(jnp.sqrt(squared)) == pytest.approx(6 * tiny * huge, rel=1e-5)
+
+
+def test_a_record_with_a_number_beyond_two_to_the_60_is_dropped():
+    part = Dense(
+        inputs=jnp.full((2, 1, 1, 4), 1e-30, jnp.float32),
+        cotangents=jnp.asarray([[[[2.0**60]]], [[[2.0**61]]]], jnp.float32),
+        layout=Layout((), (0,), (1,)),
+        is_stacked=False,
+    )
+    assert np.isfinite(np.asarray(part.squared_norm(None))).tolist() == [True, False]
 
 
 APART = jnp.array([4e9, 3.6e-10], jnp.float32)

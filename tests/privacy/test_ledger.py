@@ -3,10 +3,12 @@
 import contextlib
 import copy
 import json
+import math
 import os
 import pickle
 import stat
 import warnings
+from pathlib import Path
 
 import dp_accounting as dpa
 import jax
@@ -16,13 +18,15 @@ import pytest
 from tacit.errors import (
     BudgetExceededError,
     InvalidArgumentError,
+    LedgerDamagedError,
     LedgerError,
     PrivacyWarning,
     TacitError,
 )
+from tacit.privacy import _gaussian
 from tacit.privacy.budget import Budget, RunRequest
 from tacit.privacy.calibrate import smallest_noise
-from tacit.privacy.events import event_from_json
+from tacit.privacy.events import event_from_json, event_to_json
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.ledger import Fork, LedgerFile
 
@@ -139,12 +143,12 @@ def test_a_ledger_is_readable_by_its_owner_only(ledger):
 
 def test_every_charge_is_kept_with_all_that_is_needed_to_account_for_it_again(ledger, census):
     run = census.begin(RunRequest(cost=CHEAP, purpose="fit SGD", num_steps=3))
-    run.charge(CHEAP, tail=1e-9, num_steps=3)
+    run.charge(CHEAP, num_steps=3)
     record = reopened(ledger).state.data_sets["census"]
     (kept,) = record.runs[run.run_id].charges
     assert event_from_json(kept.cost) == CHEAP
-    assert (kept.purpose, kept.num_steps, kept.tail) == ("fit SGD", 3, 1e-9)
-    assert (record.spending.tail, record.spending.num_charges) == (1e-9, 1)
+    assert (kept.purpose, kept.num_steps) == ("fit SGD", 3)
+    assert record.spending.num_charges == 1
     assert np.array_equal(record.spending.total, RULE.weigh(CHEAP))
 
 
@@ -201,10 +205,65 @@ def test_calibration_to_what_is_left_finds_a_cost_that_the_ledger_pays_and_no_mo
         census.charge(plan(noise))
 
 
-def test_the_cut_tail_of_all_runs_is_counted_in_delta(census):
-    census.charge(CHEAP, tail=RULE.tail_delta)
-    with pytest.raises(BudgetExceededError, match="cut tail"):
-        census.charge(dpa.GaussianDpEvent(1000.0), tail=1e-12)
+@pytest.fixture
+def old(tmp_path):
+    """A ledger of the format whose charges had a tail, as that version wrote it."""
+    path = tmp_path / "people.ledger"
+    path.write_bytes((Path(__file__).parent / "format_1/people.ledger").read_bytes())
+    return LedgerFile.open(path)
+
+
+def test_a_ledger_of_format_1_is_read_and_counts_as_it_did(old):
+    head = "21d753ef28d7b63923280fcb17ff9cf02b51c0d2a1a5386f37d7fa34709b8966"
+    assert old.verify(known_head=head).head.digest == head
+    census, clinic = old.state.data_sets.values()
+    # What the version that wrote it said was spent.
+    assert census.spending.epsilon == pytest.approx(4.178396354935837, rel=1e-9)
+    assert clinic.spending.epsilon == pytest.approx(0.7287481785594323, rel=1e-9)
+    assert (census.cut_tails, clinic.cut_tails) == (1.8432133704635276e-08, 6.25e-07)
+    assert [charge.num_steps for charge in next(iter(census.runs.values())).charges] == [25, 25]
+
+
+def test_a_ledger_of_format_1_goes_on_and_keeps_its_part_of_delta_set_aside(old):
+    clinic = old.data_set("clinic")
+    noise = smallest_noise(dpa.GaussianDpEvent, clinic.budget())
+    with pytest.raises(BudgetExceededError):
+        clinic.charge(dpa.GaussianDpEvent(0.99 * noise))
+    clinic.charge(dpa.GaussianDpEvent(noise))
+    again = reopened(old).data_set("clinic")
+    assert again.spending.num_charges == 2
+    assert again.spending.delta == again.rule.delta * 15 / 16
+    # Together they use up what is left beside the old tails, and not the whole of delta.
+    mu = math.sqrt(1 / 5**2 + 1 / noise**2)
+    assert _gaussian.epsilon_of(mu, 1e-5 * 15 / 16) == pytest.approx(1.0, rel=2e-3)
+    assert _gaussian.epsilon_of(mu, 1e-5) < again.spent
+
+
+def test_a_new_data_set_in_a_ledger_of_format_1_has_all_of_its_delta(old):
+    survey = old.register("survey", GDPFilter(epsilon=1.0, delta=1e-5))
+    survey.charge(CHEAP)
+    record = reopened(old).state.data_sets["survey"]
+    assert record.spending.delta == 1e-5
+    assert record.spending.epsilon == _gaussian.epsilon_of(0.1, 1e-5)
+
+
+@pytest.mark.parametrize(("name", "tail"), [("survey", 1e-12), ("census", 6.25e-7)])
+def test_a_tail_for_which_nothing_is_set_aside_is_not_accepted(old, name, tail):
+    old.register("survey", RULE).charge(CHEAP)
+    record = old.state.data_sets[name]
+    (run,) = record.runs.values()
+    body = {
+        "data_set": name,
+        "run_id": run.run_id,
+        "purpose": "fit",
+        "num_steps": None,
+        "cost": event_to_json(CHEAP),
+        "tail": tail,
+    }
+    with old._book.writing() as (_, append):
+        append("charge", body)
+    with pytest.raises(LedgerDamagedError, match="cut tails of the noise"):
+        reopened(old)
 
 
 def test_records_that_look_different_under_one_name_only_warn(ledger, census):

@@ -1,270 +1,403 @@
-"""The noise is normal, independent, as long-tailed and as precise as it says."""
+"""The noise has exactly the law of a rounded Gaussian, on every path to it."""
 
 import itertools
+import json
 import math
+import random
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
 from scipy import stats
 
+from privacy import make_vectors
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.noise import (
-    MAX_MAGNITUDE,
-    gaussian_noise,
-    normals_from_words,
-    rounded_to_grid,
-    tail_delta,
-)
+from tacit.privacy import noise, refinement
+from tacit.privacy.lattice import LIMB_BITS
+from tacit.privacy.noise import integers_from_words, noisy, rounded_gaussian
 from tacit.rng import seeded_key
 
+RATIOS = [0.3, 7e5, 2.0**40]
 EDGES = [
     0,
     1,
     2,
-    255,
-    256,
-    65535,
-    65536,
-    2**24,
+    3,
+    2**16,
+    2**29 - 1,
+    2**29,
+    2**30,
     2**31 - 1,
     2**31,
-    2**32 - 256,
+    2**31 + 1,
     2**32 - 2,
     2**32 - 1,
 ]
 
 
-def exact_normals(words):
-    """The documented map, in double precision and integers of any size."""
-    high, angle, shared = words[0:2], words[2:4], words[4].astype(object)
-    low = ((angle & 255).astype(object) << 16) + np.stack([shared >> 16, shared & 65535])
-    numerator = 2 * ((high.astype(object) << 24) + low) + 1
-    # Near one the logarithm of a double loses what log1p of the exact complement keeps.
-    u, complement = (np.array(n / 2**57, float) for n in (numerator, 2**57 - numerator))
-    radius = np.sqrt(-2 * np.where(u < 0.5, np.log(u), np.log1p(-np.minimum(complement, 0.5))))
-    direction = angle >> 8
-    theta = ((direction >> 3) + 0.5) * (np.pi / 4 / 2**21)
-    swap = direction & 4 != 0
-    x = np.where(swap, np.sin(theta), np.cos(theta)) * np.where(direction & 2, -1, 1)
-    y = np.where(swap, np.cos(theta), np.sin(theta)) * np.where(direction & 1, -1, 1)
-    return np.concatenate([radius * x, radius * y])
+def as_integers(high_and_low):
+    high, low = (np.asarray(word).astype(np.int64) for word in high_and_low)
+    return (high << 32) | low
+
+
+def mapped(words, further, ratio):
+    """The integers of uint32[4, n] words and uint32[16, n] further words, compiled."""
+    further = jnp.asarray(further).reshape(2, refinement.FURTHER_WORDS, -1)
+    function = jax.jit(
+        lambda w, v: integers_from_words(w, lambda column: v[:, :, column], ratio=ratio)
+    )
+    return as_integers(function(jnp.asarray(words), further))
+
+
+def exact(words, further, ratio):
+    columns = zip(np.transpose(words), np.transpose(further), strict=True)
+    return np.array([make_vectors.exact_integers(w, v, ratio) for w, v in columns]).T
+
+
+def random_words(num, seed=0):
+    words = np.random.default_rng(seed).integers(0, 2**32, (20, num), dtype=np.uint32)
+    return words[:4], words[4:]
 
 
 def edge_words():
-    radii_and_angles = np.array(list(itertools.product(EDGES, EDGES)), np.uint32)
+    """Radii near zero, one half and one, with angles near multiples of an eighth of a turn."""
+    generator = np.random.default_rng(1)
+    columns = []
+    for first, second in itertools.product(EDGES, EDGES):
+        other = generator.integers(0, 2**32, 2)
+        columns += [[first, second, *other], [*other, first, second]]
+    powers = [[*divmod(2**bit, 2**32), *divmod(2**bit, 2**32)] for bit in range(64)]
+    words = np.array(columns + powers, np.uint32).T
+    return words, generator.choice([0, 2**32 - 1, 77], (16, words.shape[1])).astype(np.uint32)
+
+
+@pytest.fixture
+def change(monkeypatch):
+    """Changes a constant of the module, and forgets what was compiled before and after."""
+
+    def set_(name, value):
+        monkeypatch.setattr(noise, name, value)
+        jax.clear_caches()
+
+    yield set_
+    jax.clear_caches()
+
+
+def test_the_published_vectors_are_reproduced():
+    vectors = json.loads(make_vectors.PATH.read_text())
+    assert vectors == make_vectors.vectors()
+    for ratio in {vector["ratio"] for vector in vectors}:
+        chosen = [vector for vector in vectors if vector["ratio"] == ratio]
+        words, further = (
+            np.array([[int(word, 16) for word in v[name]] for v in chosen], np.uint32).T
+            for name in ("words", "further_words")
+        )
+        found = mapped(words, further, float.fromhex(ratio))
+        np.testing.assert_array_equal(found.T, [vector["integers"] for vector in chosen])
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("words", [edge_words(), random_words(1000)], ids=["edges", "random"])
+def test_double_precision_and_refinement_give_the_integers_of_the_definition(words, ratio, change):
+    expected = exact(*words, ratio)
+    np.testing.assert_array_equal(mapped(*words, ratio), expected)
+    change("_RELATIVE_ERROR", math.inf)
+    np.testing.assert_array_equal(mapped(*words, ratio), expected)
+
+
+def undecided(words, ratio):
+    return np.asarray(noise._in_double_precision(jnp.asarray(words), double_words(ratio))[2])
+
+
+def double_words(ratio):
+    return jnp.asarray(np.array([ratio]).view(np.uint32))
+
+
+@pytest.mark.parametrize("ratio", [1.0, 7e5])
+def test_words_that_64_bits_cannot_decide_are_refined(ratio):
+    generator = random.Random(2)
+    integers = [int(ratio * generator.uniform(0.5, 3)) for _ in range(50)]
+    chosen = list(itertools.product(integers, (64, 250), (False, True)))
     columns = [
-        [high, high, angle, angle, shared]
-        for (high, angle), shared in itertools.product(radii_and_angles, (0, 1, 2**16, 2**32 - 1))
+        make_vectors.at_boundary(generator, ratio, integer, num_bits=num_bits, above=above)
+        for integer, num_bits, above in chosen
     ]
-    return np.array(columns, np.uint32).T
+    words, further = (np.array(part, np.uint32).T for part in zip(*columns, strict=True))
+    assert undecided(words, ratio).all()
+    expected = [integer + above for integer, _, above in chosen]
+    np.testing.assert_array_equal(mapped(words, further, ratio)[0], expected)
 
 
-def random_words(num=50_000):
-    return np.random.default_rng(0).integers(0, 2**32, (5, num), dtype=np.uint32)
+def test_the_lowest_cell_is_never_decided_and_few_others_are_left():
+    words = np.array([[0, 0, 5, 5], [0, 1, 5, 5]], np.uint32).T
+    assert undecided(words, 1e-9).tolist() == [True, False]
+    # At ratio 7e5 a pair is left with probability 2 * 2 * 2^-46 * 0.8 * 7e5, about 3e-8.
+    assert not undecided(random_words(100_000)[0], 7e5).any()
 
 
-@pytest.mark.parametrize("words", [edge_words(), random_words()], ids=["edges", "random"])
-def test_the_map_is_exact_to_a_relative_error_of_1e_6(words):
-    result = np.asarray(normals_from_words(jnp.asarray(words)), float)
-    np.testing.assert_allclose(result, exact_normals(words), rtol=1e-6, atol=0)
+@pytest.mark.parametrize("words", [edge_words()[0], random_words(3000)[0]], ids=["edges", "random"])
+def test_the_errors_of_double_precision_are_within_their_bounds_and_far_below_in_a_cells_middle(
+    words,
+):
+    ratio = 7e5
+    words = words[:, (words[0] | words[1]) != 0]
+    with jax.enable_x64(True):
+        found = np.asarray(jax.jit(noise._values_and_errors)(words, double_words(ratio)))
+    ends = {"low": [0] * 16, "high": [2**32 - 1] * 16, "middle": ([1 << 31] + [0] * 7) * 2}
+    worst = 0.0
+    for column, value_and_error in zip(words.T, np.transpose(found, (2, 0, 1)), strict=True):
+        for end, further in ends.items():
+            exacts = make_vectors.exact_values(column, further, ratio, precision=400)
+            for (value, error), true in zip(value_and_error, exacts, strict=True):
+                difference = abs(mpmath.mpf(value) - true)
+                assert difference <= error
+                if end == "middle":
+                    worst = max(worst, float(difference / abs(true)))
+    assert 0 < worst < noise._RELATIVE_ERROR / 16
 
 
-def test_the_edge_of_the_tail_is_at_least_8_5_and_is_where_it_says():
-    largest = np.abs(np.asarray(normals_from_words(jnp.asarray(edge_words())))).max()
-    assert largest == pytest.approx(MAX_MAGNITUDE, rel=1e-6)
-    assert MAX_MAGNITUDE >= 8.5
-    assert math.exp(-(MAX_MAGNITUDE**2) / 2) == pytest.approx(2.0**-57)
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 2.5, 10.0])
+def test_probabilities_on_small_lattices_are_those_of_the_rounded_normal(ratio):
+    num = 1_000_000
+    draws = as_integers(rounded_gaussian(seeded_key(1), ratio=ratio, num_columns=num // 2)).ravel()
+    edge = max(1, int(3.5 * ratio))
+    k = np.arange(-edge, edge + 1)
+    inner = stats.norm.cdf((k + 0.5) / ratio) - stats.norm.cdf((k - 0.5) / ratio)
+    tail = stats.norm.sf((edge + 0.5) / ratio)
+    counts = [(draws < -edge).sum(), *((draws == i).sum() for i in k), (draws > edge).sum()]
+    expected = np.array([tail, *inner, tail])
+    assert stats.chisquare(counts, num * expected / expected.sum()).pvalue > 1e-4
 
 
-def test_every_value_is_finite_and_its_pair_stays_within_the_edge():
-    for words in (edge_words(), random_words()):
-        x0, x1, y0, y1 = np.asarray(normals_from_words(jnp.asarray(words)), float)
-        norms = np.hypot([x0, x1], [y0, y1])
-        assert np.isfinite(norms).all()
-        assert norms.max() <= MAX_MAGNITUDE * (1 + 1e-6)
+def test_large_ratios_give_normal_moments_and_tails():
+    num, ratio = 1_000_000, 7e5
+    z = as_integers(rounded_gaussian(seeded_key(2), ratio=ratio, num_columns=num // 2)).ravel()
+    z = z / ratio
+    assert stats.kstest(z, "norm").pvalue > 1e-4
+    for power, mean, variance in [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)]:
+        assert abs(np.mean(z**power) - mean) < 5 * math.sqrt(variance / num)
+    for edge in (2, 3, 4):
+        tail = num * stats.norm.sf(edge)
+        for count in (np.sum(z > edge), np.sum(z < -edge)):
+            assert abs(count - tail) < 5 * math.sqrt(tail)
 
 
 def test_the_tail_has_its_exact_weight_beyond_every_power_of_two():
-    # P(pair norm > r) = exp(-r^2 / 2): the words below k 2^24 must have norms beyond the quantile.
-    for exponent in range(1, 32):
-        threshold = np.uint32(2**exponent)
-        words = np.zeros((5, 2), np.uint32)
-        words[0] = [threshold - 1, threshold]
-        words[2, 0], words[4, 0] = 255, 2**32 - 1
-        below, above = (np.hypot(*pair) for pair in np.asarray(normals_from_words(words))[[0, 2]].T)
-        quantile = math.sqrt(2 * (32 - exponent) * math.log(2))
-        assert below >= quantile * (1 - 1e-6)
-        assert above <= quantile * (1 + 1e-6)
-        assert below - above < 1e-4
+    # P(norm of a pair > r) = exp(-r^2 / 2): u below 2^-n has its pair beyond the quantile.
+    ratio, exponents = 2.0**30, np.arange(1, 280)
+    beyond, within = (
+        mapped(
+            np.concatenate([words[:2], np.zeros_like(words[:2])]),
+            np.concatenate([words[2:], np.zeros_like(words[2:])]),
+            ratio,
+        )[0]
+        for words in (
+            np.array(
+                [make_vectors.split(2 ** (320 - int(n)) - i, 10) for n in exponents], "uint32"
+            ).T
+            for i in (1, 0)
+        )
+    )
+    quantiles = ratio * np.sqrt(2 * exponents * math.log(2))
+    np.testing.assert_allclose(beyond, quantiles, rtol=0, atol=1)
+    assert ((beyond == within) | (beyond == within + 1)).all()
 
 
-def draw(num, seed=0, std=1.0):
-    shape = jax.ShapeDtypeStruct((num,), jnp.float32)
-    return np.asarray(jax.jit(lambda k: gaussian_noise(k, shape, std=std))(seeded_key(seed)), float)
-
-
-def test_moments_are_those_of_a_normal():
-    z, num = draw(1_000_000), 1_000_000
-    for power, expected, variance in [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)]:
-        assert abs(np.mean(z**power) - expected) < 5 * math.sqrt(variance / num)
-
-
-def test_the_distribution_passes_kolmogorov_smirnov_and_its_tails_have_the_right_counts():
-    z = draw(1_000_000, seed=1)
-    assert stats.kstest(z, "norm").pvalue > 1e-4
-    for edge in (2, 3, 4):
-        for count, tail in (
-            (np.sum(z > edge), stats.norm.sf(edge)),
-            (np.sum(z < -edge), stats.norm.sf(edge)),
-        ):
-            assert abs(count - 1e6 * tail) < 5 * math.sqrt(1e6 * tail)
-
-
-def test_values_of_a_leaf_are_independent_of_each_other():
+def test_values_are_independent_of_each_other_and_of_other_keys():
     num = 400_000
-    z = draw(num, seed=2)
-    # Lags of one, of the generator's groups, and of a pair's members (a quarter of the values).
-    for lag in (1, 2, 16, 128, 2048, num // 4, num // 2, 3 * num // 4):
-        head, tail = z[:-lag], z[lag:]
-        assert abs(np.mean(head * tail)) < 5 / math.sqrt(num - lag)
-        assert abs(np.mean((head**2 - 1) * (tail**2 - 1))) < 5 * 2 / math.sqrt(num - lag)
+    first, second = (
+        as_integers(rounded_gaussian(seeded_key(s), ratio=7e5, num_columns=num)) / 7e5
+        for s in (3, 4)
+    )
+    for a, b in [(first[0], first[1]), (first[0], second[0]), (first[1], second[1])]:
+        for power in (1, 2):
+            assert abs(np.corrcoef(a**power, b**power)[0, 1]) < 5 / math.sqrt(num)
+    flat = first.ravel()
+    for lag in (1, 2, 16, 128, 2048, num // 4):
+        head, tail = flat[:-lag], flat[lag:]
+        assert abs(np.mean(head * tail)) < 5 / math.sqrt(len(head))
+        assert abs(np.mean((head**2 - 1) * (tail**2 - 1))) < 5 * 2 / math.sqrt(len(head))
 
 
-def test_leaves_and_keys_are_independent_of_each_other():
-    tree = {"w": jnp.zeros((300, 300)), "b": [jnp.zeros(90_000), jnp.zeros(90_000)]}
-    first, second = (gaussian_noise(seeded_key(s), tree, std=1.0) for s in (3, 4))
-    streams = np.stack([np.ravel(x) for x in jax.tree.leaves([first, second])])
-    correlations = np.corrcoef(streams)[np.triu_indices(len(streams), 1)]
-    assert np.abs(correlations).max() < 5 / math.sqrt(90_000)
+def by_definition(key, *, ratio, num_columns):
+    """The whole draw from its words, and each column's further words from a key of its own."""
+    words = jax.random.bits(key, (4, num_columns), jnp.uint32)
+    keys = jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_columns))
+    further = jax.vmap(lambda k: jax.random.bits(k, (16,), jnp.uint32))(keys).T
+    return mapped(words, further, ratio)
 
 
-def test_noise_has_the_shapes_of_the_tree_and_at_least_single_precision():
-    tree = {
-        "half": jax.ShapeDtypeStruct((3, 2), jnp.bfloat16),
-        "single": jnp.zeros(()),
-        "empty": jnp.zeros((0, 4)),
-        "float16": jnp.zeros((5,), jnp.float16),
-    }
-    noise = gaussian_noise(seeded_key(0), tree, std=1.0)
-    assert jax.tree.map(jnp.shape, noise) == jax.tree.map(lambda x: x.shape, tree)
-    assert {leaf.dtype for leaf in jax.tree.leaves(noise)} == {jnp.dtype("float32")}
+@pytest.mark.parametrize("key", [seeded_key(5), jax.random.key(5)], ids=["chacha20", "threefry"])
+@pytest.mark.parametrize("num_columns", [3, 2000])
+def test_a_draw_is_what_its_words_say_and_a_slice_is_a_part_of_it(key, num_columns):
+    whole = by_definition(key, ratio=7e5, num_columns=num_columns)
+    found = as_integers(rounded_gaussian(key, ratio=7e5, num_columns=num_columns))
+    np.testing.assert_array_equal(found, whole)
+    length = -(-num_columns // 3)
+    cut = jax.jit(
+        lambda start: rounded_gaussian(
+            key, ratio=7e5, num_columns=num_columns, first_column=start, length=length
+        )
+    )
+    for start in range(0, num_columns - length + 1, max(1, num_columns // 50)):
+        np.testing.assert_array_equal(as_integers(cut(start)), whole[:, start : start + length])
+
+
+def test_a_slice_that_needs_refinement_has_the_further_words_of_its_own_columns(change):
+    whole = by_definition(seeded_key(6), ratio=2.0**40, num_columns=50)
+    change("_RELATIVE_ERROR", math.inf)
+    for start, length in [(0, 9), (41, 9), (17, 3)]:
+        part = rounded_gaussian(
+            seeded_key(6), ratio=2.0**40, num_columns=50, first_column=start, length=length
+        )
+        np.testing.assert_array_equal(as_integers(part), whole[:, start : start + length])
+
+
+@pytest.mark.parametrize("num_columns", [4096, 5001])
+def test_a_draw_in_parts_is_the_same_draw(num_columns, change):
+    whole = by_definition(seeded_key(7), ratio=2.0**33, num_columns=num_columns)
+    integers = np.arange(2 * num_columns, dtype=np.int32).reshape(1, 2, -1)
+    change("_PART", 1024)
+    found = rounded_gaussian(seeded_key(7), ratio=2.0**33, num_columns=num_columns)
+    np.testing.assert_array_equal(as_integers(found), whole)
+    sums = noisy(
+        seeded_key(7), integers, ratio=2.0**33, scale=0.5, num_columns=num_columns, dtype="float32"
+    )
+    np.testing.assert_array_equal(sums, (0.5 * (whole + integers[0])).astype(np.float32))
+
+
+def released(key, integers, **changes):
+    arguments = {"ratio": 1e3, "scale": 0.1, "num_columns": integers.shape[-1], **changes}
+    return noisy(key, integers, **arguments)
+
+
+INTEGERS = np.random.default_rng(8).integers(-(2**31), 2**31, (2, 2, 40)).astype(np.int32)
+
+
+def test_a_release_is_the_scaled_sum_of_both_limbs_and_the_draw():
+    draw = as_integers(rounded_gaussian(seeded_key(8), ratio=2.0**40, num_columns=40))
+    for num_limbs in (1, 2):
+        limbs = INTEGERS[:num_limbs].astype(np.int64)
+        total = sum(limb << LIMB_BITS * i for i, limb in enumerate(limbs)) + draw
+        found = released(seeded_key(8), jnp.asarray(INTEGERS[:num_limbs]), ratio=2.0**40)
+        np.testing.assert_array_equal(found, (0.1 * total.astype(float)).astype(np.float32))
+
+
+def test_a_release_depends_on_the_limbs_only_through_their_sum():
+    moved = INTEGERS // 4 + np.array([1 << LIMB_BITS, -1], np.int32)[:, None, None] * 1000
+    np.testing.assert_array_equal(
+        released(seeded_key(9), jnp.asarray(moved)),
+        released(seeded_key(9), jnp.asarray(INTEGERS // 4)),
+    )
+    low = INTEGERS[:1] // 2
+    padded = np.concatenate([low, np.zeros_like(low)])
+    np.testing.assert_array_equal(
+        released(seeded_key(9), jnp.asarray(low)), released(seeded_key(9), jnp.asarray(padded))
+    )
+
+
+def test_a_release_has_the_dtype_that_was_asked_for_and_is_cast_once():
+    single = released(seeded_key(10), jnp.asarray(INTEGERS))
+    assert single.dtype == jnp.float32
     with jax.enable_x64(True):
-        assert gaussian_noise(seeded_key(0), jnp.zeros(2, "float64"), std=1.0).dtype == "float64"
+        double = released(seeded_key(10), jnp.asarray(INTEGERS), dtype=jnp.float64)
+        assert double.dtype == jnp.float64
+        np.testing.assert_array_equal(np.asarray(double).astype(np.float32), single)
 
 
-def test_an_empty_tree_has_empty_noise():
-    assert gaussian_noise(seeded_key(0), {"w": jnp.zeros((0, 2))}, std=1.0)["w"].shape == (0, 2)
-    assert gaussian_noise(seeded_key(0), {}, std=1.0) == {}
-
-
-def test_the_standard_deviation_scales_and_may_be_traced():
-    shape = jnp.zeros(1000)
-    unit = gaussian_noise(seeded_key(5), shape, std=1.0)
-    scaled = jax.jit(lambda std: gaussian_noise(seeded_key(5), shape, std=std))(2.5)
-    np.testing.assert_allclose(scaled, 2.5 * unit, rtol=1e-6)
-
-
-@pytest.mark.parametrize("std", [0, 0.0, jnp.float32(0)])
-def test_no_standard_deviation_is_no_noise(std):
-    assert (gaussian_noise(seeded_key(5), jnp.zeros(10_000), std=std) == 0).all()
-
-
-@pytest.mark.parametrize("std", [-1.0, math.nan, math.inf])
-def test_a_standard_deviation_that_makes_no_sense_is_refused(std):
-    with pytest.raises(InvalidArgumentError, match="std must be"):
-        gaussian_noise(seeded_key(0), jnp.zeros(2), std=std)
-
-
-def test_integer_leaves_are_refused():
-    with pytest.raises(InvalidArgumentError, match="floating leaves; got int32"):
-        gaussian_noise(seeded_key(0), jnp.arange(3), std=1.0)
-
-
-def test_noise_agrees_jitted_mapped_and_without_compilation():
-    noise = lambda key: gaussian_noise(key, {"w": jnp.zeros((7, 3)), "b": jnp.zeros(2)}, std=1.0)  # noqa: E731
-    flat = lambda key: jnp.concatenate([x.ravel() for x in jax.tree.leaves(noise(key))])  # noqa: E731
-    keys = jax.random.split(seeded_key(6), 3)
-    mapped = jax.jit(jax.vmap(flat))(keys)
-    with jax.disable_jit():
-        plain = jnp.stack([flat(key) for key in keys])
-    # Fused and unfused arithmetic may round differently; the bits behind them are the same.
-    np.testing.assert_allclose(mapped, plain, rtol=2e-6)
-    np.testing.assert_allclose(mapped[1], jax.jit(flat)(keys[1]), rtol=2e-6)
-
-
-@pytest.mark.parametrize("noise_multiplier", [0.5, 1.0, 1.3, 4.0])
-@pytest.mark.parametrize("num_pairs", [1, 10, 10_000])
-def test_the_tail_bound_covers_a_record_in_one_pair_or_spread_over_all(noise_multiplier, num_pairs):
-    # Exactly: a pair that a record moved lies outside the disc around where it would else have
-    # been. This covers the pairs that were cut, and those in the outermost ring.
-    def outside(shift):
-        return stats.ncx2.sf(MAX_MAGNITUDE**2, 2, shift**2)
-
-    bound = tail_delta(2 * num_pairs, 1, noise_multiplier)
-    shift = 1 / noise_multiplier
-    assert num_pairs * outside(shift / math.sqrt(num_pairs)) < bound
-    assert outside(shift) + (num_pairs - 1) * 2.0**-57 < bound
-
-
-def test_the_tail_costs_far_less_than_delta_for_a_large_network():
-    assert tail_delta(2_400_000, 3515, 1.3) < 1e-5 / 100
-
-
-def test_the_cost_of_the_tail_grows_with_values_and_releases_and_falls_with_noise():
-    base = tail_delta(1000, 10, 1.0)
-    assert tail_delta(2000, 10, 1.0) > base
-    assert tail_delta(1000, 20, 1.0) == pytest.approx(2 * base)
-    assert tail_delta(1000, 10, 2.0) < base
-    assert tail_delta(1000, 10, math.inf) == 10 * 500 * 2.0**-57
-    assert tail_delta(1000, 10, 0.2) == 1.0
-    assert tail_delta(1000, 10**6, 0.3) <= 1.0
-    assert tail_delta(3, 1, math.inf) == tail_delta(4, 1, math.inf)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [((0, 1, 1.0), "num_values"), ((1, 0, 1.0), "num_releases"), ((1, 1, 0.0), "noise_multiplier")],
-)
-def test_the_bound_refuses_arguments_without_meaning(arguments, name):
-    with pytest.raises(InvalidArgumentError, match=name):
-        tail_delta(*arguments)
-
-
-@pytest.mark.parametrize("std", [1.0, 1.99999, 2.0, 3e-9, 20.0, 1e12])
-def test_rounded_values_are_the_nearest_multiples_of_a_power_of_two_near_a_twentieth_of_std(std):
-    spacing = 2.0 ** (math.floor(math.log2(std)) - 4)
-    assert std / 32 < spacing <= std / 16
-    noisy = draw(20_000, std=std)
-    rounded = np.asarray(jax.jit(rounded_to_grid)(jnp.asarray(noisy, "float32"), std=std), float)
-    multiples = rounded / spacing
-    assert (multiples == np.round(multiples)).all()
-    assert np.abs(rounded - noisy).max() <= spacing / 2
-    assert len(np.unique(multiples)) > 100
-
-
-def test_rounding_is_unbiased_wherever_the_sum_lies_and_adds_next_to_no_variance():
-    # std = 1 has the coarsest grid, 1/16; the sums lie at points of a cell.
-    num = 400_000
-    for sum_ in (0.0, 1 / 64, 1 / 32, 0.05, 100.04):
-        exact = sum_ + draw(num, seed=3)
-        error = np.asarray(rounded_to_grid(jnp.asarray(exact, "float32"), std=1.0), float) - exact
-        assert abs(error.mean()) < 5 / 16 / math.sqrt(12 * num)
-        assert error.var() == pytest.approx(1 / 16**2 / 12, rel=0.02)
-        assert abs(np.mean(error * (exact - sum_))) < 5 / 16 / math.sqrt(12 * num)
-
-
-@pytest.mark.parametrize("std", [0, 0.0, jnp.float32(0)])
-def test_a_sum_without_noise_is_not_rounded(std):
-    values = jnp.array([0.1, -1e-20, 3e30])
-    assert (jax.jit(rounded_to_grid)(values, std=std) == values).all()
-
-
-def test_rounding_keeps_the_precision_of_each_leaf():
+@pytest.mark.parametrize("everything", [False, True], ids=["double", "refined"])
+def test_all_transformations_give_the_same_bits(everything, change):
+    if everything:
+        change("_RELATIVE_ERROR", math.inf)
+    keys, integers = jax.random.split(seeded_key(11), 3), jnp.asarray(INTEGERS)
+    one = lambda key: released(key, integers)  # noqa: E731
+    eager = np.stack([one(key) for key in keys])
+    np.testing.assert_array_equal(jax.jit(jax.vmap(one))(keys), eager)
+    scanned = jax.jit(lambda keys: lax.scan(lambda _, key: (None, one(key)), None, keys)[1])
+    np.testing.assert_array_equal(scanned(keys), eager)
     with jax.enable_x64(True):
-        tree = {"single": jnp.ones(2, "float32"), "double": jnp.ones(2, "float64") / 3}
-        rounded = rounded_to_grid(tree, std=1.0)
-    assert rounded["single"].dtype == "float32"
-    assert rounded["double"].dtype == "float64"
-    assert rounded["double"].tolist() == [5 / 16] * 2
+        np.testing.assert_array_equal(jax.jit(one)(keys[0]), eager[0])
+
+
+def test_each_device_of_a_mesh_can_draw_its_own_slice():
+    mesh = Mesh(np.array(jax.devices()[:1]), ("parts",))
+    integers = jnp.asarray(INTEGERS)
+
+    def own(key, part):
+        first = lax.axis_index("parts") * part.shape[-1]
+        return released(key, part, num_columns=40, first_column=first)
+
+    spec = PartitionSpec(None, None, "parts")
+    on_devices = jax.shard_map(
+        own,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), spec),
+        out_specs=PartitionSpec(None, "parts"),
+        check_vma=False,
+    )
+    found = jax.jit(on_devices)(seeded_key(12), integers)
+    np.testing.assert_array_equal(found, released(seeded_key(12), integers))
+
+
+def test_a_traced_ratio_and_scale_give_what_the_same_numbers_give():
+    key, integers = seeded_key(13), jnp.asarray(INTEGERS)
+    ratio, scale = np.float32(123.456), np.float32(0.7)
+    traced = jax.jit(lambda r, s: released(key, integers, ratio=r, scale=s))(ratio, scale)
+    number = released(key, integers, ratio=float(ratio), scale=float(scale))
+    np.testing.assert_array_equal(traced, number)
+
+
+@pytest.mark.parametrize("ratio", [math.nan, 0.0, -1.0, math.inf, 2.0**41])
+def test_a_ratio_that_makes_no_sense_is_refused_or_gives_no_number(ratio):
+    key, integers = seeded_key(14), jnp.asarray(INTEGERS)
+    with pytest.raises(InvalidArgumentError, match="ratio must be"):
+        released(key, integers, ratio=ratio)
+    with pytest.raises(InvalidArgumentError, match="ratio must be"):
+        rounded_gaussian(key, ratio=ratio, num_columns=3)
+    assert np.isnan(jax.jit(lambda r: released(key, integers, ratio=r))(ratio)).all()
+    draw = jax.jit(lambda r: rounded_gaussian(key, ratio=r, num_columns=3))(ratio)
+    assert (as_integers(draw) == -(2**63)).all()
+
+
+def test_slices_beyond_the_draw_and_draws_that_are_too_long_are_refused():
+    key = seeded_key(15)
+    with pytest.raises(InvalidArgumentError, match="columns must lie within the draw"):
+        rounded_gaussian(key, ratio=1.0, num_columns=10, first_column=8, length=3)
+    with pytest.raises(InvalidArgumentError, match="num_columns must be less"):
+        rounded_gaussian(key, ratio=1.0, num_columns=2**30, length=1)
+
+
+def test_a_draw_may_be_empty_and_a_ratio_tiny():
+    assert released(seeded_key(16), jnp.zeros((1, 2, 0), jnp.int32)).shape == (2, 0)
+    for ratio in (1e-3, 1e-200):
+        assert (
+            as_integers(rounded_gaussian(seeded_key(16), ratio=ratio, num_columns=100)) == 0
+        ).all()
+
+
+def test_programs_with_noise_have_no_callbacks_so_they_can_be_stored_compiled():
+    text = jax.jit(lambda key: released(key, INTEGERS)).lower(seeded_key(17)).as_text()
+    assert "callback" not in text
+
+
+def test_the_constants_of_refinement_are_right_to_the_last_digit():
+    n = mpmath.mpf(refinement._LOG_TERMS)
+    with mpmath.workprec(500):
+        expected = {
+            0: 0,
+            1: 1,
+            refinement._LOG_TERMS: 1 / n,
+            refinement._LOG_TERMS + 2: mpmath.mpf(16) / 24,
+            -3: 2,
+            -2: mpmath.log(2),
+            -1: mpmath.pi / 4,
+        }
+        for row, value in expected.items():
+            found = 0
+            for digit in refinement._CONSTANTS[row].tolist():
+                found = (found << refinement._BITS) + digit
+            assert found == int(value * 2 ** (refinement._BITS * refinement._FRACTION))

@@ -83,7 +83,13 @@ def test_every_subset_of_a_small_population_has_its_poisson_probability():
         assert abs(observed - p) < 5 * math.sqrt(p * (1 - p) / 60_000)
 
 
-@pytest.mark.parametrize("draw", [_shuffled, lambda k, n: _first_occurrences(k, 3, n)])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda k, n: _shuffled(jax.random.bits(k, (2, n), jnp.uint32)),
+        lambda k, n: _first_occurrences(k, 3, n),
+    ],
+)
 def test_ordered_draws_are_uniform_over_arrangements(draw):
     num_records = 5
     ordered = np.asarray(many(lambda key: draw(key, num_records)[:3], 60_000))
@@ -129,7 +135,9 @@ def test_the_binomial_table_inverts_the_distribution_to_64_bits():
 
 def test_large_binomials_keep_their_mean_and_variance():
     n, q = 10_000_000, 1e-3
-    counts = np.asarray(many(lambda key: _binomial(key, n, q), 20_000), float)
+    counts = np.asarray(
+        many(lambda key: _binomial(jax.random.bits(key, (2,), jnp.uint32), n, q), 20_000), float
+    )
     std = math.sqrt(n * q * (1 - q))
     assert abs(counts.mean() - n * q) < 5 * std / math.sqrt(20_000)
     assert abs(counts.var() / std**2 - 1) < 5 * math.sqrt(2 / 20_000)
@@ -232,3 +240,16 @@ def test_indices_are_in_uniform_order_so_that_a_prefix_is_a_sample():
     first = np.asarray(many(lambda key: _first_occurrences(key, 10, 1000)[0], 20_000))
     assert stats.kstest((first + 0.5) / 1000, "uniform").pvalue > 1e-5
     assert jnp.issubdtype(_first_occurrences(seeded_key(0), 10, 1000).dtype, jnp.int32)
+
+
+@pytest.mark.parametrize("num_records", [3, 7, 30])
+def test_a_table_smaller_than_the_batch_has_room_for_is_drawn_without_repeats(num_records):
+    sampling = PoissonBatch(num_records=num_records, batch_size=15, declared_records=40)
+    batches = jax.vmap(sampling.draw)(jax.random.split(seeded_key(0), 400))
+    for indices, mask in zip(*map(np.asarray, batches), strict=True):
+        drawn = indices[mask]
+        assert len(set(drawn.tolist())) == len(drawn)
+        assert (drawn < num_records).all()
+    # Each slot is used as often as any other, within five standard errors.
+    used = np.asarray(batches.mask).mean(0)
+    assert np.abs(used - used.mean()).max() < 5 * np.sqrt(0.25 / 400)

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import dp_accounting as dpa
 import pytest
@@ -32,7 +33,9 @@ POISSON = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.01, GAUSSIAN(1.0))
 TRUNCATED = dpa.SelfComposedDpEvent(dpa.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 90, 1.5), 40)
 FIXED = dpa.SelfComposedDpEvent(dpa.SampledWithoutReplacementDpEvent(1000, 50, GAUSSIAN(4.0)), 20)
 MIXED = dpa.ComposedDpEvent([GAUSSIAN(9.0), POISSON, ParallelDpEvent(GAUSSIAN(5.0), 3)])
+CUT = dpa.SelfComposedDpEvent(dpa.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 55, 1.5), 40)
 COSTS = {
+    "cut": CUT,
     "full": dpa.SelfComposedDpEvent(GAUSSIAN(20.0), 30),
     "poisson": POISSON,
     "truncated": TRUNCATED,
@@ -42,13 +45,12 @@ COSTS = {
 }
 
 
-def state(cost=POISSON, *, accountant=None, epsilon=100.0, is_secure=True, num_values=50):
+def state(cost=POISSON, *, accountant=None, epsilon=100.0, is_secure=True):
     return make_statement(
         cost=cost,
         budget=Budget(epsilon=epsilon, delta=1e-5, accountant=accountant or PLD()),
         unit="one record (one row)",
         num_units=1000,
-        num_values=num_values,
         is_secure=is_secure,
     )
 
@@ -74,12 +76,11 @@ def test_the_second_accountant_confirms_what_the_first_claims(cost, adjacency):
 
 
 def test_a_schedule_of_many_noises_is_confirmed(monkeypatch):
-    # Both accountants round many multipliers down to few; here to six, which is quicker than 64.
-    monkeypatch.setattr(accounting, "_MAX_DISTINCT", 6)
+    # Both accountants round many multipliers down to few; here to six, which is quicker than 128.
     monkeypatch.setattr(second, "_MAX_DISTINCT", 6)
     noises = [1.0 + 0.01 * i for i in range(15)]
     cost = dpa.ComposedDpEvent([dpa.PoissonSampledDpEvent(0.05, GAUSSIAN(s)) for s in noises])
-    statement = state(cost)
+    statement = state(cost, accountant=PLD(max_distinct=6))
     (row,) = statement.releases_made
     assert (row["lowest_noise_multiplier"], row["highest_noise_multiplier"]) == (1.0, noises[-1])
     assert row["times"] == 15
@@ -122,10 +123,7 @@ def test_more_noise_than_is_listed_is_found_out(honest):
         ({"epsilon": -1.0}, "NOT VERIFIABLE"),
         ({"epsilon": None}, "NOT VERIFIABLE"),
         ({"adjacency": "kind: to animals"}, "kind"),
-        ({"num_values": 10**12}, "TOO SMALL"),
-        ({"num_values": "many"}, "NOT VERIFIABLE"),
-        ({"num_values": 0}, "NOT VERIFIABLE"),
-        ({"num_values": False}, "NOT VERIFIABLE"),
+        ({"arithmetic": "float32"}, "arithmetic"),
         ({"cost": {}}, "NOT VERIFIABLE"),
         ({"cost": []}, "NOT VERIFIABLE"),
         ({"cost": {"kind": "LaplaceDpEvent", "noise_multiplier": 1.0}}, "LaplaceDpEvent"),
@@ -157,7 +155,6 @@ def of_a_method():
         budget=Budget(epsilon=100.0, delta=1e-5),
         unit="one record (one row)",
         num_units=1000,
-        num_values=50,
         is_secure=True,
         method=method,
     ).to_json()
@@ -198,7 +195,9 @@ def test_no_bound_on_an_attack_is_rounded_down():
     assert "at most 3.5 %" in text.summary(document)
 
 
-@pytest.mark.parametrize("field", ["cost", "delta", "tail", "recompute", "tuning", "software"])
+@pytest.mark.parametrize(
+    "field", ["cost", "delta", "sensitivity", "recompute", "tuning", "software"]
+)
 def test_a_missing_field_does_not_pass(honest, field):
     document = {key: value for key, value in honest.items() if key != field}
     found = verify_statement(document)
@@ -216,7 +215,7 @@ JSON = st.recursive(
     ),
     max_leaves=5,
 )
-FIELDS = ["cost", "epsilon", "delta", "adjacency", "num_values", "tail", "releases_made", "sha256"]
+FIELDS = ["cost", "epsilon", "delta", "adjacency", "arithmetic", "releases_made", "sha256"]
 
 
 @given(field=st.sampled_from(FIELDS), value=JSON)
@@ -225,8 +224,8 @@ def test_no_nonsense_in_a_field_is_more_than_a_claim_that_does_not_hold(field, v
     document = HONEST | {field: value}
     found = verify_statement(document)
     assert found.verdict
-    # A claim that is not the smallest, or of a smaller model, is true all the same.
-    may_be_weaker = field in ("epsilon", "delta", "tail", "num_values")
+    # A claim that is not the smallest is true all the same.
+    may_be_weaker = field in ("epsilon", "delta")
     assert not found.holds or value == HONEST.get(field) or (may_be_weaker and value > 0)
 
 
@@ -240,7 +239,7 @@ def test_an_absurd_cost_is_refused_at_once(honest, noise, count):
 def test_a_cost_that_is_far_above_its_claim_is_found_out_quickly(honest):
     cost = {"kind": "GaussianDpEvent", "noise_multiplier": 1.0}
     cost = {"kind": "SelfComposedDpEvent", "event": cost, "count": 5000}
-    found = verify_statement(honest | {"cost": cost, "num_values": 1})
+    found = verify_statement(honest | {"cost": cost})
     assert found.recomputed > 2500
 
 
@@ -310,6 +309,8 @@ def test_the_text_has_every_field_a_reader_needs(honest):
         "cross-check",
         "tuning",
         "ChaCha20",
+        "sampled exactly",
+        "rounding is inside",
         "dp-accounting",
         "to check it",
     ):
@@ -326,7 +327,6 @@ def test_every_configured_sum_is_stated_with_its_clip():
         budget=Budget(epsilon=10.0, delta=1e-5),
         unit="one record",
         num_units=1000,
-        num_values=5,
         is_secure=True,
         method=method,
         num_steps=5,
@@ -348,7 +348,7 @@ def test_the_summary_names_the_change_that_it_compares():
 def test_a_delta_that_would_let_a_record_be_published_is_said_aloud():
     budget = Budget(epsilon=100.0, delta=1e-3)
     statement = make_statement(
-        cost=POISSON, budget=budget, unit="one row", num_units=1000, num_values=5, is_secure=True
+        cost=POISSON, budget=budget, unit="one row", num_units=1000, is_secure=True
     )
     assert "MIND: delta is not below 1/1000" in statement.summary
 
@@ -382,3 +382,68 @@ def test_a_directory_without_a_statement_is_explained(tmp_path):
         read_statement(tmp_path)
     with pytest.raises(TacitError, match="does not exist"):
         read_statement(tmp_path / "nowhere")
+
+
+# Statements of format 1, whose noise had a cut tail.
+
+OLD = read_statement(Path(__file__).parent / "format_1/statement.json")
+
+
+def test_a_statement_of_format_1_is_read_and_verified_with_its_tail():
+    found = verify_statement(OLD)
+    assert found.holds, found.verdict
+    assert "the cut tail of its noise takes 3e-06 of delta" in found.note
+    assert (found.claimed, round(found.recomputed, 3)) == (5.205, 5.201)
+    # At the whole of delta epsilon would be smaller.
+    counts = second.releases_from_json(OLD["cost"], adjacency="zero-out")
+    (whole,) = second.epsilons_from_json(counts, adjacency="zero-out", deltas=[1e-5], near=5.0)
+    assert whole < 0.98 * found.recomputed
+
+
+def test_a_statement_of_format_1_says_what_its_bound_leaves_out():
+    old = statement_from_json(OLD)
+    assert old.version == 1
+    assert "cut at 8.89 standard deviations" in old.text()
+    assert "the rounding of float32 is not inside the bound" in " ".join(old.text().split())
+    assert "rounding is inside the bound" not in " ".join(old.text().split())
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"tail": 0.0}, "ALTERED: the tail is"),
+        ({"tail": "none"}, "NOT VERIFIABLE"),
+        ({"num_values": 10**12}, "TOO SMALL"),
+        ({"num_values": "many"}, "NOT VERIFIABLE"),
+        ({"num_values": 0}, "NOT VERIFIABLE"),
+        ({"num_values": False}, "NOT VERIFIABLE"),
+        ({"epsilon": 5.1}, "TOO SMALL"),
+        ({"arithmetic": text.ARITHMETIC}, "has no length, sensitivity"),
+        (
+            {
+                "arithmetic": text.ARITHMETIC,
+                "sensitivity": text.SENSITIVITY,
+                "length": text.FIXED,
+            },
+            "checksum",
+        ),
+    ],
+)
+def test_an_altered_statement_of_format_1_does_not_pass(change, word):
+    found = verify_statement(OLD | change)
+    assert not found.holds
+    assert word in found.verdict
+
+
+@pytest.mark.parametrize("field", ["tail", "num_values", "cost"])
+def test_a_field_that_format_1_had_may_not_be_missing(field):
+    document = {key: value for key, value in OLD.items() if key != field}
+    assert f"has no {field}" in verify_statement(document).verdict
+
+
+def test_a_statement_says_in_which_arithmetic_it_holds(honest):
+    assert honest["version"] == 2
+    assert honest["arithmetic"] == text.ARITHMETIC
+    assert "tail" not in honest
+    assert honest["epsilon"] == float(accounting.round_up(PLD().epsilon(POISSON, delta=1e-5)))
+    assert "  sensitivity  one record adds at most the clip norm" in str(state())

@@ -142,7 +142,7 @@ def test_the_private_threshold_is_charged_before_a_record_is_read():
         def begin(self, request):
             return self
 
-        def charge(self, cost, *, tail):
+        def charge(self, cost):
             self.charged = (*self.charged, cost)
             raise BudgetExceededError("the owner's budget is spent")
 

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import dp_accounting
 import pytest
@@ -97,7 +98,6 @@ def test_a_run_without_privacy_says_so_first(bare_run, fitted):
         budget=tacit.Budget.non_private(),
         unit="one record",
         num_units=400,
-        num_values=4,
         is_secure=True,
     )
     assert math.isinf(statement.epsilon)
@@ -105,6 +105,14 @@ def test_a_run_without_privacy_says_so_first(bare_run, fitted):
     page = render_report(read_run(bare_run))
     assert page.index("NOT PRIVATE") < page.index("In plain words")
     assert "best possible attack" not in page
+
+
+def test_a_run_with_a_statement_of_format_1_is_reported_and_says_what_is_not_proven(tmp_path):
+    old = Path(__file__).parents[1] / "privacy/format_1/statement.json"
+    (tmp_path / "statement.json").write_bytes(old.read_bytes())
+    page = render_report(read_run(tmp_path))
+    assert "the rounding of float32 is not inside the bound" in page
+    assert "the cut tail of its noise takes 3e-06 of delta" in page
 
 
 @pytest.mark.parametrize(

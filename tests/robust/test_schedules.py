@@ -67,7 +67,9 @@ def test_a_schedule_takes_the_steps_that_stages_would_take(in_stages, records):
     )
     whole = fit(plan, MODEL, records, budget=BUDGET, seed=1)
     assert equal(whole, in_stages)
-    assert whole.statement.epsilon == in_stages.statement.epsilon
+    assert count_releases(whole.checkpoint.cost) == count_releases(in_stages.checkpoint.cost)
+    # Stages that nobody declared may have been added for what the first one showed.
+    assert whole.statement.epsilon < in_stages.statement.epsilon
     constant = Plan(method=scheduled(lambda step: jnp.float32(0.0)), num_steps=4, thinning=2)
     assert not equal(fit(constant, MODEL, records, budget=BUDGET, seed=1), in_stages)
 

@@ -225,7 +225,7 @@ def test_with_fresh_masks_in_every_release_the_ratio_would_be_meaningless(monkey
         monkeypatch,
         GaussianSum,
         "_release",
-        "own_key if record_key is None else record_key",
+        "own_key if call.record_key is None else call.record_key",
         "own_key",
     )
     gap, error = gap_to_the_posterior_of_its_own_masks()

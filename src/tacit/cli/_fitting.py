@@ -32,6 +32,7 @@ from tacit.estimators.fitting import study_of
 from tacit.inference import Checkpoint, load_checkpoint
 from tacit.inference.progress import OnProgress
 from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.stopping import claim_of
 from tacit.processes import on_coordinator
 from tacit.rng import seeded_key
 from tacit.tables import Distributed, OnHost, as_table, distribute
@@ -43,7 +44,11 @@ Bar = Callable[[str], AbstractContextManager[OnProgress]]
 
 
 class Interrupted(Exception):  # noqa: N818
-    """A run was stopped by hand; what it made and paid for is kept."""
+    """A run was stopped by hand; what it made and paid for is kept.
+
+    Its epsilon is what a statement of it would say: that of all steps that were declared, because
+    it may have been stopped for what was seen of it.
+    """
 
     def __init__(self, step: int, num_steps: int, epsilon: float | str) -> None:
         super().__init__(f"stopped after {step} of {num_steps} steps")
@@ -159,8 +164,13 @@ class _Execution:
             earlier=earlier,
         )
         moments: list[dict[str, Any]] = []
-        step = 0 if checkpoint is None else checkpoint.step
-        epsilon = earlier[-1]["epsilon"] if earlier else 0.0
+        last = checkpoint
+
+        def keep(made: Checkpoint) -> None:
+            nonlocal last
+            directory.keep(made)
+            last = made
+
         with contextlib.ExitStack() as stack:
             place = reserved(folder, self._num_bytes())
             reservation = on_coordinator(lambda: stack.enter_context(place))
@@ -181,13 +191,12 @@ class _Execution:
                         ledger=self.ledger,
                         progress=tell,
                         resume=checkpoint,
-                        on_chunk=directory.keep,
+                        on_chunk=keep,
                     )
                 except KeyboardInterrupt:
                     if moments:
                         directory.note_progress(moments)
-                        step, epsilon = moments[-1]["step"], moments[-1]["epsilon"]
-                    self._stop(step, epsilon)
+                    self._stop(last)
                 except TacitError:
                     if moments:  # others drew on the ledger meanwhile, or the disk is full
                         directory.note_progress(moments)
@@ -205,9 +214,19 @@ class _Execution:
             on_coordinator(finish)
         return table
 
-    def _stop(self, step: int, epsilon: float | str) -> NoReturn:
+    def _stop(self, last: Checkpoint | None) -> NoReturn:
         assert self.prepared.recipe.num_steps is not None
-        raise Interrupted(step, self.prepared.recipe.num_steps, epsilon) from None
+        step, epsilon = 0, 0.0
+        if last is not None:
+            claim = claim_of(
+                last.cost,
+                num_steps=last.step,
+                declared=last.declared,
+                budget=self.prepared.budget,
+            )
+            is_private = math.isfinite(claim.budget.epsilon)
+            step, epsilon = last.step, claim.budget.spent(claim.cost) if is_private else math.inf
+        raise Interrupted(step, self.prepared.recipe.num_steps, _for_json(epsilon)) from None
 
     def _num_bytes(self) -> int:
         """Returns about twice what posterior and checkpoint will need."""

@@ -28,7 +28,7 @@ _DELTA = 1e-5
 class _LedgerElsewhere:
     """Stands for the ledger where this is not the coordinator, which alone reaches it."""
 
-    def ask(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+    def ask(self, cost: DpEvent) -> None:
         raise AssertionError("only the coordinator asks")
 
     def begin(self, request: RunRequest) -> Run:

@@ -10,10 +10,9 @@ from dp_accounting import DpEvent
 from tacit.data import Schema
 from tacit.errors import BudgetExceededError, TacitError
 from tacit.estimators import Prepared, Recipe, prepare
-from tacit.inference.charges import tail_of_steps
 from tacit.privacy.accounting import round_up
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import extra_noise, leaving_a_tail, smallest_noise
+from tacit.privacy.calibrate import extra_noise, smallest_noise
 from tacit.privacy.ledger import DataSetLedger, LedgerFile
 
 __all__ = ["open_data_set", "prepare_within", "require_units", "with_noise_scale"]
@@ -87,9 +86,7 @@ def _what_is_left(
     # What is spent counts less beside more of it, so that more is left than the difference.
     guess = prepare(schema, recipe, num_records=num_records, budget=Budget(rest, delta))
     chosen = with_noise_scale(guess, _scale_within(guess, ledger))
-    budget = Budget(rest, delta)
-    tail = max(tail_of_steps(chosen.plan, chosen.model), delta - leaving_a_tail(budget).delta)
-    epsilon = budget.spent(chosen.plan.cost, tail=tail)
+    epsilon = Budget(rest, delta).spent(chosen.plan.cost)
     return _four_digits_up(epsilon), guess.recipe
 
 

@@ -238,7 +238,10 @@ def _show_interrupted(stopped: Interrupted, output: Path | None, *, as_json: boo
         return
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     spent = stopped.epsilon if isinstance(stopped.epsilon, str) else round_up(stopped.epsilon)
-    console.print(f"{stopped}; epsilon {spent} is spent", style="bold")
+    console.print(
+        f"{stopped}; epsilon {spent} is stated for them, as for all that were declared",
+        style="bold",
+    )
     if remedy is None:
         console.print("no step was finished", markup=False)
     else:

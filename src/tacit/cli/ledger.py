@@ -165,7 +165,6 @@ def _summary(record: DataSetRecord) -> dict[str, Any]:
         "filter": record.rule.name,
         "epsilon_spent": spent if math.isfinite(spent) else None,
         "epsilon_spent_rounded_up": round_up(spent),
-        "tail_of_delta": record.spending.tail,
         "charges": record.spending.num_charges,
         "runs": [_run_summary(run) for run in record.runs.values()],
         "forks": [fork._asdict() for fork in record.forks],

@@ -112,7 +112,7 @@ class UnknownColumns:
         share: float = BOUNDS_SHARE,
     ) -> Self:
         """Takes rows together to units, and a share of the budget for their bounds."""
-        _check.fraction(share=share, one=False)
+        _check.fraction(share=share)
         mask = None
         if groups is not None:
             units = as_records(

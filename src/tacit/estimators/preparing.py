@@ -46,6 +46,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.calibrate import extra_noise
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
+from tacit.privacy.statement import require_adjacency
 
 __all__ = ["Prepared", "prepare"]
 
@@ -84,7 +85,6 @@ def prepare(
     left: Budget | None = None,
     spent: DpEvent | None = None,
     spent_is_secure: bool = True,
-    spent_values: int = 1,
 ) -> Prepared:
     """Returns a model and the plan that spends the budget on it.
 
@@ -102,7 +102,6 @@ def prepare(
         much less than ``budget``: then the ledger will refuse the fit.
       spent: what else is released on these records for this fit, such as private bounds.
       spent_is_secure: whether its noise comes from a secret key.
-      spent_values: how many numbers the largest of its releases has.
 
     Example:
       >>> from tacit.data import ADULT_SCHEMA
@@ -135,11 +134,11 @@ def prepare(
         recipe = replace(recipe, clip_norm=clip_factor(facts) * norm)
     is_private = math.isfinite(budget.epsilon)
     plan = _plan(recipe, num_records, is_private=is_private)
+    require_adjacency(plan.method, budget)
     plan = replace(
         plan,
         spent=dp_accounting.NoOpDpEvent() if spent is None else spent,
         spent_is_secure=spent_is_secure,
-        spent_values=spent_values,
     )
     return Prepared(
         schema=schema,

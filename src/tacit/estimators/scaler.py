@@ -66,7 +66,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         del y
         budget = Budget(epsilon=self.epsilon, delta=self.delta)
         values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
-        unknown = UnknownColumns.of_rows(values, budget=budget, share=_NEARLY_ALL)
+        unknown = UnknownColumns.of_rows(values, budget=budget, share=1.0)
         found = unknown.find(budget=budget, seed=self.random_state, ledger=self.ledger)
         self.low_, self.high_ = found.low, found.high
         self.privacy_ = make_statement(
@@ -74,7 +74,6 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
             budget=budget,
             unit="one record (one row)",
             num_units=len(values),
-            num_values=found.num_values,
             is_secure=found.is_secure,
             is_charged=self.ledger is not None,
         )
@@ -94,7 +93,3 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         tags.input_tags.allow_nan = True
         tags.non_deterministic = True
         return tags
-
-
-_NEARLY_ALL = 1 - 2.0**-6
-"""The rest is for the cut tail of the noise."""

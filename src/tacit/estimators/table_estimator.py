@@ -23,11 +23,10 @@ from tacit.estimators.preparing import Prepared, prepare
 from tacit.estimators.recipe import Recipe
 from tacit.estimators.refits import warn_of_refits
 from tacit.inference import ProgressBar
-from tacit.inference.charges import tail_of_steps
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.private_bounds import PrivateBounds
-from tacit.privacy.statement import Statement, tail_of
+from tacit.privacy.statement import Statement
 from tacit.typing import Params, Record
 
 __all__ = ["Encoded", "Rows", "TableEstimator", "Uncertainty"]
@@ -132,13 +131,11 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             left=self._left(),
             spent=None if search is None else search.cost,
             spent_is_secure=seed is None,
-            spent_values=1 if search is None else search.num_values,
         )
         plan = prepared.plan
         if self.ledger is not None:
             # For all of it, before the first part is paid.
-            tail = 0.0 if search is None else tail_of(search.cost, num_values=search.num_values)
-            self.ledger.ask(plan.cost, tail=tail + tail_of_steps(plan, prepared.model))
+            self.ledger.ask(plan.cost)
         self._warn_of_refits(X, y, plan.cost, budget)
         if unknown is not None:
             found = unknown.find(budget=budget, seed=bounds_seed, ledger=self.ledger)

@@ -14,20 +14,18 @@ from sklearn.base import clone
 
 from tacit.errors import InvalidArgumentError
 from tacit.estimators.fitting import FittedTable, TableFit, fit_table
-from tacit.estimators.inputs import BOUNDS_SHARE, UnknownColumns
+from tacit.estimators.inputs import BOUNDS_SHARE
 from tacit.estimators.preparing import Prepared, prepare
 from tacit.estimators.recipe import Recipe
 from tacit.estimators.table_estimator import TableEstimator
-from tacit.inference.charges import num_values_of, tail_of_steps
 from tacit.metrics import RegressionUncertainty
 from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import extra_noise, leaving_a_tail, smallest_noise
+from tacit.privacy.calibrate import extra_noise, smallest_noise
 from tacit.privacy.events import composed
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import bounds_noise
 from tacit.privacy.sampling import FullBatch
-from tacit.privacy.statement import tail_of
 from tacit.typing import Record
 
 __all__ = ["Tuned", "tune"]
@@ -108,7 +106,7 @@ def tune(
     encoded, unknown = chosen._encode(rows, None), chosen._unknown(rows, budget)
     num_records = len(encoded.records.weight)
     scoring = _scoring(len(candidates), num_records, budget)
-    before, tail, most_values = _beside_the_fits(unknown, scoring, len(candidates))
+    before = scoring.cost if unknown is None else composed(unknown.search.cost, scoring.cost)
     plans = _within_one_budget(
         encoded.schema,
         recipes,
@@ -120,8 +118,7 @@ def tune(
     total = composed(before, *(own.plan.cost for own in plans))
     if chosen.ledger is not None:
         # For all of it, before the first part is paid.
-        tails = (tail_of_steps(own.plan, own.model) for own in plans)
-        chosen.ledger.ask(total, tail=tail + sum(tails))
+        chosen.ledger.ask(total)
     chosen._warn_of_refits(X, y, total, budget)
     if unknown is not None:
         found = unknown.find(budget=budget, seed=bounds_seed, ledger=chosen.ledger)
@@ -134,13 +131,11 @@ def tune(
             prepared.plan,
             spent=composed(before, *others),
             spent_is_secure=seed is None,
-            spent_values=max(most_values, *(num_values_of(own.plan, own.model) for own in plans)),
         )
         own = replace(prepared, schema=encoded.schema, plan=plan)
         tables.append(fit_table(records, own, seed=seed, ledger=chosen.ledger))
     key = charged_key(
         scoring.cost,
-        num_values=len(tables),
         budget=budget,
         ledger=chosen.ledger,
         seed=score_seed,
@@ -176,18 +171,6 @@ def _scoring(num_candidates: int, num_records: int, budget: Budget) -> GaussianS
     )
 
 
-def _beside_the_fits(
-    unknown: UnknownColumns | None, scoring: GaussianSum, num_candidates: int
-) -> tuple[DpEvent, float, int]:
-    """Returns cost, tail and largest number of values of private bounds and scores together."""
-    cost, tail = scoring.cost, tail_of(scoring.cost, num_values=num_candidates)
-    if unknown is None:
-        return cost, tail, num_candidates
-    search = unknown.search
-    tail += tail_of(search.cost, num_values=search.num_values)
-    return composed(search.cost, cost), tail, max(num_candidates, search.num_values)
-
-
 def _within_one_budget(
     schema: Any,
     recipes: list[Recipe],
@@ -211,8 +194,7 @@ def _within_one_budget(
     def cost_of(factor: float) -> DpEvent:
         return composed(before, *(own.plan.cost for own in scaled(factor)))
 
-    # What is left is for the cut tails of the noise.
-    factor = smallest_noise(cost_of, leaving_a_tail(budget))
+    factor = smallest_noise(cost_of, budget)
     more = extra_noise(lambda more: cost_of(factor * more), left)
     return scaled(factor * more if math.isfinite(more) else factor)
 

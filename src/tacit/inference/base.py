@@ -44,7 +44,6 @@ class Kernel(NamedTuple):
       sampler: turns what was kept into parameters.
       num_members: the length of the leading axis of what `retain` returns, where a state holds
         several members; in the posterior they are chains of their own. None where it holds one.
-      num_values: how many numbers a release has at most; None where that is the state's size.
     """
 
     init: Callable[[Key], State]
@@ -52,7 +51,6 @@ class Kernel(NamedTuple):
     retain: Callable[[State], Tree]
     sampler: Sampler
     num_members: int | None = None
-    num_values: int | None = None
 
 
 class Method(Protocol):
@@ -61,6 +59,11 @@ class Method(Protocol):
     @property
     def num_records(self) -> int:
         """How many records the method was configured for."""
+        ...
+
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
         ...
 
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
@@ -91,6 +94,11 @@ class OneRelease:
         """How many records the method was configured for."""
         return self.release.sampling.num_records
 
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        return self.release.sampling.public_records
+
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
         """One release a step, the same for all steps."""
         del start
@@ -116,6 +124,11 @@ class Around:
     def num_records(self) -> int:
         """How many records the base was configured for."""
         return self.base.num_records
+
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        return self.base.public_records
 
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
         """What the same steps of the base cost."""
@@ -190,6 +203,7 @@ def potential_gradient(
     records: Record,
     *,
     noise_multiplier: Scalar | float | None = None,
+    clip_norm: Scalar | float | None = None,
 ) -> Tree:
     """Returns one release's estimate of the gradient of the full-data objective.
 
@@ -202,7 +216,12 @@ def potential_gradient(
         return objective.record_loss(params, shared, record, key)
 
     estimate = release.gradient(
-        release_key, loss, params, records, noise_multiplier=noise_multiplier
+        release_key,
+        loss,
+        params,
+        records,
+        noise_multiplier=noise_multiplier,
+        clip_norm=clip_norm,
     )
     return add_regulariser(estimate, objective, params, shared)
 

@@ -4,21 +4,15 @@ import warnings
 from dataclasses import dataclass
 from typing import Self
 
-import jax
-
-from tacit import _tree
 from tacit.errors import PrivacyWarning
 from tacit.inference.checkpoint import Checkpoint
-from tacit.inference.compiled import compiled_kernel
 from tacit.inference.plan import Plan
-from tacit.models import Model
+from tacit.privacy.adjacency import Adjacency
 from tacit.privacy.budget import Ledger, Run, RunRequest
-from tacit.privacy.statement import tail_of
 from tacit.processes import on_coordinator
-from tacit.rng import seeded_key
 from tacit.typing import Tree
 
-__all__ = ["Charges", "num_values_of", "tail_of_steps"]
+__all__ = ["Charges"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +25,11 @@ class Charges:
 
     Attributes:
       plan: what is run.
-      num_values: how many numbers the largest release has.
       run: what the ledger has let begin; None where there is none, and on other processes than the
         coordinator, which alone pays.
     """
 
     plan: Plan
-    num_values: int
     run: Run | None
 
     @classmethod
@@ -49,9 +41,9 @@ class Charges:
         *,
         start: int,
         stop: int,
-        num_values: int,
         resume: Checkpoint | None,
         is_secure: bool,
+        adjacency: Adjacency,
     ) -> Self:
         """Asks for the steps from ``start`` to ``stop``; all processes of a run must call it."""
 
@@ -69,15 +61,15 @@ class Charges:
         cost = plan.cost_between(start, stop)
         request = RunRequest(
             cost=cost,
-            tail=tail_of(cost, num_values=num_values),
             purpose=f"fit {type(plan.method).__name__}",
             num_steps=stop - start,
             parent=None if parent is None else parent.run_id,
             parent_step=None if parent is None else parent.step,
             is_secure=is_secure,
             records=records,
+            adjacency=adjacency,
         )
-        return cls(plan=plan, num_values=num_values, run=on_coordinator(ask))
+        return cls(plan=plan, run=on_coordinator(ask))
 
     @property
     def run_id(self) -> str | None:
@@ -90,23 +82,4 @@ class Charges:
 
     def _pay(self, start: int, stop: int) -> None:
         if self.run is not None:
-            cost = self.plan.cost_between(start, stop)
-            tail = tail_of(cost, num_values=self.num_values)
-            self.run.charge(cost, tail=tail, num_steps=stop - start)
-
-
-def num_values_of(plan: Plan, model: Model) -> int:
-    """Returns how many numbers the largest release of a plan's steps has."""
-    kernel = compiled_kernel(plan.method, model).kernel
-    if kernel.num_values is not None:
-        return kernel.num_values
-    return _tree.size(jax.eval_shape(kernel.init, seeded_key(0)))
-
-
-def tail_of_steps(plan: Plan, model: Model) -> float:
-    """Returns what the cut tail of the noise of a plan's own steps takes of delta.
-
-    No record is needed: with this a ledger can be asked for a plan before anything is read.
-    """
-    cost = plan.cost_between(0, plan.kept_steps[-1])
-    return tail_of(cost, num_values=num_values_of(plan, model))
+            self.run.charge(self.plan.cost_between(start, stop), num_steps=stop - start)

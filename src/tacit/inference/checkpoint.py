@@ -2,16 +2,19 @@
 
 import functools
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from dp_accounting import DpEvent
 
 from tacit import _artefact
+from tacit.errors import TacitError
 from tacit.inference.compiled import step_on_table
 from tacit.inference.plan import Plan
 from tacit.models import Model
 from tacit.privacy.events import event_from_json, event_to_json
+from tacit.privacy.statement.text import ARITHMETIC
+from tacit.privacy.stopping import Declared
 from tacit.rng import seeded_key
 from tacit.tables import Distributed, OnHost
 from tacit.typing import Record, Tree
@@ -23,8 +26,8 @@ class Checkpoint(NamedTuple):
     """A run after ``step`` steps. A resumed run draws a fresh key, so no noise is ever reused.
 
     What led to it goes with it, so that the statement of a resumed run counts all that was
-    executed, whatever plan it is resumed under. Two runs resumed from one checkpoint are two sets
-    of releases; a ledger counts both.
+    executed, whatever plan it is resumed under, and at least what was declared. Two runs resumed
+    from one checkpoint are two sets of releases; a ledger counts both.
 
     Attributes:
       step: how many steps of every chain were made (and are paid for).
@@ -34,6 +37,8 @@ class Checkpoint(NamedTuple):
       cost: all that was executed to come here, with what the plan had spent before.
       is_secure: whether all of its noise came from secret keys.
       run_id: what the ledger called the run; None where there was no ledger.
+      declared: what the run was declared to be before its first step, which its statement is made
+        of however early it ends; None where that is not known.
     """
 
     step: int
@@ -43,6 +48,7 @@ class Checkpoint(NamedTuple):
     cost: DpEvent
     is_secure: bool
     run_id: str | None = None
+    declared: Declared | None = None
 
 
 def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -> None:
@@ -59,8 +65,10 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -
             "step": checkpoint.step,
             "has_kept": checkpoint.kept is not None,
             "cost": event_to_json(checkpoint.cost),
+            "arithmetic": ARITHMETIC,
             "is_secure": checkpoint.is_secure,
             "run_id": checkpoint.run_id,
+            "declared": _declared_to_json(checkpoint.declared),
         },
     )
 
@@ -71,8 +79,18 @@ def load_checkpoint(
     model: Model,
     records: Record | Distributed | OnHost,
 ) -> Checkpoint:
-    """Reads a checkpoint of a run of ``plan``; of the records only the shapes are used."""
+    """Reads a checkpoint of a run of ``plan``; of the records only the shapes are used.
+
+    Raises:
+      TacitError: where it is missing, damaged or of another plan, or where its steps were made in
+        another arithmetic: the statement of the resumed run would not be true of them.
+    """
     arrays, document = _artefact.read(directory, "checkpoint")
+    if document.get("arithmetic") != ARITHMETIC:
+        raise TacitError(
+            f"the checkpoint in {directory} was made by a version of tacit with other noise. Resume"
+            " it with that version, or begin anew."
+        )
     kernel = plan.method.build(model)
     key = seeded_key(0)
     state = jax.eval_shape(kernel.init, key)
@@ -100,4 +118,18 @@ def load_checkpoint(
         cost=event_from_json(document["cost"]),
         is_secure=document["is_secure"],
         run_id=document["run_id"],
+        # Earlier versions did not write it.
+        declared=_declared_from_json(document.get("declared")),
     )
+
+
+def _declared_to_json(declared: Declared | None) -> dict[str, Any] | None:
+    if declared is None:
+        return None
+    return {"num_steps": declared.num_steps, "cost": event_to_json(declared.cost)}
+
+
+def _declared_from_json(document: dict[str, Any] | None) -> Declared | None:
+    if document is None:
+        return None
+    return Declared(document["num_steps"], event_from_json(document["cost"]))

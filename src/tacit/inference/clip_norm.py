@@ -140,7 +140,6 @@ def private_clip_norm(
     )
     key = charged_key(
         release.cost,
-        num_values=num_bins,
         budget=budget,
         ledger=ledger,
         seed=seed,

@@ -8,12 +8,11 @@ import jax
 from dp_accounting import DpEvent
 from jax import lax
 
-from tacit import _check, _tree
+from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import Info, Kernel, Method, State
 from tacit.models import Model
 from tacit.privacy.events import ParallelDpEvent
-from tacit.rng import seeded_key
 from tacit.tables import RECORDS, Shard, Summing, shared_among
 from tacit.typing import Array, Key, Record, Tree
 
@@ -75,6 +74,11 @@ class Ensemble:
         """The room for records in all shards together: the rows of the table."""
         return self.num_shards * self.member.num_records
 
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        return self.num_shards * self.member.public_records
+
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
         """The cost of one member, since a record is in one shard."""
         return ParallelDpEvent(self.member.cost(num_steps, start=start), self.num_shards)
@@ -91,9 +95,6 @@ class Ensemble:
                 f"member must be a single method; got {type(self.member).__name__}. Use one"
                 " Ensemble with more shards."
             )
-        num_values = kernel.num_values
-        if num_values is None:
-            num_values = _tree.size(jax.eval_shape(kernel.init, seeded_key(0)))
 
         def init(key: Key) -> State:
             return jax.vmap(kernel.init)(jax.random.split(key, self.num_shards))
@@ -119,7 +120,7 @@ class Ensemble:
         def retain(states: State) -> Tree:
             return jax.vmap(kernel.retain)(states)
 
-        return Kernel(init, step, retain, kernel.sampler, self.num_shards, num_values)
+        return Kernel(init, step, retain, kernel.sampler, self.num_shards)
 
     def _shards(self, records: Record) -> Record:
         """The table with an axis of shards before that of records."""

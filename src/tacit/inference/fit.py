@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-from dp_accounting import DpEvent, NoOpDpEvent
+from dp_accounting import DpEvent
 
 from tacit import _check, _display
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference.base import Kernel
 from tacit.inference.chains import Chains, chunks_between, require_shared_chains
-from tacit.inference.charges import Charges, num_values_of
+from tacit.inference.charges import Charges
 from tacit.inference.checkpoint import Checkpoint
 from tacit.inference.compiled import compiled_kernel, step_on_table
 from tacit.inference.feeding import feed_of
@@ -29,7 +29,8 @@ from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.clipping.isolation import require_no_table
 from tacit.privacy.events import composed, count_releases, event_to_json
-from tacit.privacy.statement import Statement, make_statement, tail_of
+from tacit.privacy.statement import Statement, make_statement, require_adjacency
+from tacit.privacy.stopping import AnytimeRDP, Declared, claim_of
 from tacit.processes import on_coordinator, require_agreement, shared_fresh_key
 from tacit.rng import seeded_key
 from tacit.tables import Distributed, OnHost, Table, as_table, describe_mesh
@@ -118,19 +119,22 @@ def fit(
         ends with its error, and ``on_chunk`` has the checkpoint of what was made and paid for.
       progress: is told steps and epsilon after each chunk.
       resume: goes on from there instead of from the start. What was executed before is counted in
-        the budget and the statement, as it was executed, not as this plan would have.
+        the budget and the statement, as it was executed, not as this plan would have. Within what
+        the run was declared to be at its start, the statement is that of the whole declared run,
+        wherever this plan ends. Beyond it, the length was chosen after looking, and the statement
+        is by `AnytimeRDP`, which is larger. ``num_steps=None`` goes on to the declared length, and
+        from there until the budget is spent.
       on_chunk: receives a checkpoint after each chunk.
       chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
     """
-    _require_fitting_records(plan, records)
+    _require_fitting_records(plan, records, budget)
     kernel = compiled_kernel(plan.method, model).kernel
     shape = jax.eval_shape(kernel.init, seeded_key(0))
     if resume is not None:
-        _require_fitting_checkpoint(plan, shape, resume)
+        _require_fitting_checkpoint(plan, shape, resume, budget)
     start, history = (0, plan.spent) if resume is None else (resume.step, resume.cost)
     if plan.num_steps is None:
-        num_steps = calibrate_steps(replace(plan, spent=history), budget, start=start).num_steps
-        plan = replace(plan, num_steps=num_steps)
+        plan = plan.with_steps(_steps_until_spent(plan, budget, start, history, resume))
     num_steps = plan.kept_steps[-1]
     if start >= num_steps:
         raise InvalidArgumentError(
@@ -146,7 +150,13 @@ def fit(
 
     def checkpoint_at(step: int) -> Checkpoint:
         return Checkpoint(
-            step, chains.states, *chains.retained, cost_until(step), is_secure, charges.run_id
+            step,
+            chains.states,
+            *chains.retained,
+            cost_until(step),
+            is_secure,
+            charges.run_id,
+            claim.declared,
         )
 
     def tell(step: int, spent_at: Callable[[int], float] | None) -> None:
@@ -155,23 +165,26 @@ def fit(
         if progress is not None and spent_at is not None:
             progress(step=step, num_steps=num_steps, epsilon=spent_at(step))
 
-    own_values = num_values_of(plan, model)
-    num_values = _largest(plan, own_values)
-    tail = tail_of(cost_until(num_steps), num_values=num_values)
-    budget.require(cost_until(num_steps), tail=tail)
+    claim = claim_of(
+        cost_until(num_steps),
+        num_steps=num_steps,
+        declared=_declared(resume, num_steps, cost_until(num_steps)),
+        budget=budget,
+    )
+    claim.budget.require(claim.cost)
     _warn_if_weak(plan, budget)
     is_secure = seed is None and (plan.spent_is_secure if resume is None else resume.is_secure)
     rows_per_unit = _rows_per_unit(records)
     # All that could fail is made now: nothing may go wrong once records were read and paid for.
     statement = make_statement(
-        cost=cost_until(num_steps),
-        budget=budget,
+        cost=claim.cost,
+        budget=claim.budget,
         unit=_unit(rows_per_unit),
-        num_units=plan.method.num_records,
-        num_values=num_values,
+        num_units=plan.method.public_records,
         is_secure=is_secure,
         method=plan.method,
         num_steps=num_steps,
+        length=claim.length,
         num_chains=plan.num_chains,
         rows_per_unit=rows_per_unit or 1,
         is_charged=ledger is not None,
@@ -191,9 +204,9 @@ def fit(
         records,
         start=start,
         stop=num_steps,
-        num_values=own_values,
         resume=resume,
         is_secure=seed is None,
+        adjacency=budget.accountant.adjacency,
     )
 
     key = shared_fresh_key() if seed is None else seeded_key(seed)
@@ -202,7 +215,7 @@ def fit(
     stops = [chunk[-1] for chunk in chunks]
     spent_at = None
     if progress is not None:
-        spent_at = _epsilon_curve(lambda step: budget.spent(cost_until(step), tail=tail), stops)
+        spent_at = _epsilon_curve(lambda step: claim.budget.spent(cost_until(step)), stops)
     spans = list(zip([start, *stops], stops, strict=False))
     with contextlib.closing(feed.tables(chains.keys, spans, chunk_steps)) as tables:
         for chunk, (before, stop), table in zip(chunks, spans, tables, strict=True):
@@ -237,10 +250,25 @@ def _epsilon_curve(spent: Callable[[int], float], stops: list[int]) -> Callable[
     return lambda step: values[bisect.bisect_left(points, step)]
 
 
-def _largest(plan: Plan, own_values: int) -> int:
-    """How many numbers the largest release has, with those that the plan has spent."""
-    has_spent = not isinstance(plan.spent, NoOpDpEvent)
-    return max(own_values, plan.spent_values) if has_spent else own_values
+def _steps_until_spent(
+    plan: Plan, budget: Budget, start: int, history: DpEvent, resume: Checkpoint | None
+) -> int:
+    """Returns at which step a plan of no length of its own ends."""
+    declared = None if resume is None else resume.declared
+    if declared is not None and start < declared.num_steps:
+        return declared.num_steps
+    if resume is not None and start > 0:
+        budget = replace(budget, accountant=AnytimeRDP(adjacency=budget.accountant.adjacency))
+    steps = calibrate_steps(replace(plan, spent=history), budget, start=start).num_steps
+    assert steps is not None
+    return steps
+
+
+def _declared(resume: Checkpoint | None, num_steps: int, cost: DpEvent) -> Declared | None:
+    """Returns what a run was declared to be: what its first plan said, before any release."""
+    if resume is None or (resume.step == 0 and resume.declared is None):
+        return Declared(num_steps, cost)
+    return resume.declared
 
 
 def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:
@@ -253,7 +281,7 @@ def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:
 
 
 def _warn_if_weak(plan: Plan, budget: Budget) -> None:
-    budget.warn_if_delta_is_large(plan.method.num_records)
+    budget.warn_if_delta_is_large(plan.method.public_records)
     if math.isfinite(budget.epsilon) and not budget.accountant.is_bound:
         warnings.warn(
             f"the accountant {budget.accountant.name} gives no upper bound, so the statement is NOT"
@@ -263,9 +291,12 @@ def _warn_if_weak(plan: Plan, budget: Budget) -> None:
         )
 
 
-def _require_fitting_checkpoint(plan: Plan, shape: Tree, resume: Checkpoint) -> None:
+def _require_fitting_checkpoint(
+    plan: Plan, shape: Tree, resume: Checkpoint, budget: Budget
+) -> None:
     wanted = jax.tree.map(lambda leaf: (plan.num_chains, *leaf.shape), shape)
     found = jax.tree.map(jnp.shape, resume.states)
+    require_adjacency(plan.method, budget, spent=resume.cost)
     if found != wanted:
         raise InvalidArgumentError(
             f"resume does not fit the plan and model: its states have shapes {found}, where"
@@ -278,7 +309,8 @@ def _require_fitting_checkpoint(plan: Plan, shape: Tree, resume: Checkpoint) -> 
         )
 
 
-def _require_fitting_records(plan: Plan, records: Table | Record) -> None:
+def _require_fitting_records(plan: Plan, records: Table | Record, budget: Budget) -> None:
+    require_adjacency(plan.method, budget, spent=plan.spent)
     if not isinstance(records, Record | Distributed | OnHost):
         raise InvalidArgumentError(
             f"records must be a Record table; got {type(records).__name__}. Make one with"

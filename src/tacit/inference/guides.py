@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from tacit import _check
 from tacit.inference.divergence import diagonal_entropy, low_rank_entropy
-from tacit.privacy.noise import gaussian_noise
+from tacit.rng import normal_like
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Sampler
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
@@ -207,5 +207,5 @@ def _constant_rho(params: Params, std: float) -> Tree:
 
 
 def _standard_normal(key: Key, like: Tree) -> Tree:
-    noise = gaussian_noise(key, like, std=1.0)
+    noise = normal_like(key, like)
     return jax.tree.map(lambda e, leaf: e.astype(leaf.dtype), noise, like)

@@ -18,9 +18,8 @@ from tacit.models import Model
 from tacit.privacy.clipping import Flat
 from tacit.privacy.events import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.noise import gaussian_noise
 from tacit.privacy.sampling import FullBatch
-from tacit.rng import seeded_key
+from tacit.rng import normal_like, seeded_key
 from tacit.samplers import Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
@@ -191,6 +190,11 @@ class HMC:
         """How many records the method was configured for."""
         return self.gradient.sampling.num_records
 
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        return self.gradient.sampling.public_records
+
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
         """The gradients of the trajectories, and one ratio a step."""
         num_gradients = num_steps * (self.num_leapfrog + 1)
@@ -327,7 +331,7 @@ def _mass_like(params: Params, mass: Any) -> Tree:
 
 
 def _momentum(key: Key, mass: Tree) -> Tree:
-    return jax.tree.map(lambda m, xi: jnp.sqrt(m) * xi, mass, gaussian_noise(key, mass, std=1.0))
+    return jax.tree.map(lambda m, xi: jnp.sqrt(m) * xi, mass, normal_like(key, mass))
 
 
 def _leapfrog(

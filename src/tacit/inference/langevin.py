@@ -46,6 +46,8 @@ class ScheduledNoise:
       release: the engine; its multiplier belongs to the first step.
       schedule: the factors.
       power: -1/2 keeps the temperature of a Langevin method, 0 keeps the noise.
+      clip_schedule: factors of the clip norm. At fixed temperature the multiplier is divided by
+        them, so that the noise itself stays; else the noise follows the clip norm.
 
     Example:
       >>> from tacit.inference.schedules import Polynomial
@@ -61,15 +63,24 @@ class ScheduledNoise:
     release: GaussianSum
     schedule: Schedule
     power: float
+    clip_schedule: Schedule = field(default_factory=Constant)
 
     @property
     def is_constant(self) -> bool:
         """Whether all steps use the configured multiplier."""
-        return isinstance(self.schedule, Constant) or not self.release.is_private
+        follows_clip = self.power == FIXED_TEMPERATURE
+        is_clip_constant = isinstance(self.clip_schedule, Constant) or not follows_clip
+        is_constant = isinstance(self.schedule, Constant) and is_clip_constant
+        return is_constant or not self.release.is_private
 
     def multiplier(self, step: Array) -> Scalar:
         """The multiplier of a step."""
-        return self.release.noise_multiplier * self.schedule(step) ** self.power
+        followed = self.release.noise_multiplier * self.schedule(step) ** self.power
+        return followed / self.clip_schedule(step) if self.power == FIXED_TEMPERATURE else followed
+
+    def clip_norm(self, step: Array) -> Scalar:
+        """The clip norm of a step."""
+        return self.release.clip_norm * self.clip_schedule(step)
 
     def override(self, step: Array) -> Scalar | None:
         """What to pass to the engine at a step; None where its own multiplier is meant.
@@ -96,8 +107,8 @@ class ScheduledNoise:
         steps = jnp.arange(start, start + num_steps)
         factors = np.asarray(jax.vmap(self.schedule)(steps), np.float64)
         used = np.asarray(jax.vmap(self.multiplier)(steps), np.float64)
-        magnitude = 1 + np.abs(np.log2(np.maximum(factors, np.finfo(np.float32).tiny)))
-        margin = _ROUNDING * (1 + abs(self.power) * magnitude)
+        clips = np.asarray(jax.vmap(self.clip_schedule)(steps), np.float64)
+        margin = _ROUNDING * (1 + abs(self.power) * _magnitude(factors) + _magnitude(clips))
         return np.asarray(used * np.maximum(1 - margin, 0.0))
 
     def scaled(self, factor: float) -> tuple[GaussianSum, float]:
@@ -118,6 +129,10 @@ class ScheduledNoise:
         return release, 1 / factor**2
 
 
+def _magnitude(factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(1 + np.abs(np.log2(np.maximum(factors, np.finfo(np.float32).tiny))))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Langevin(abc.ABC):
     """What methods share whose privacy noise is that of Langevin dynamics.
@@ -128,6 +143,8 @@ class Langevin(abc.ABC):
       schedule: factor of the step size at each step.
       noise_power: how noise follows the step size, ``s_t = s_0 (h_t / h_0) ** noise_power``.
       langevin_temperature: for non-private runs only, where the method draws the noise itself.
+      clip_schedule: factor of the clip norm at each step. At fixed temperature the noise stays, so
+        a smaller clip norm is cheaper; else the noise follows the clip norm.
     """
 
     release: GaussianSum
@@ -135,6 +152,7 @@ class Langevin(abc.ABC):
     schedule: Schedule = field(default_factory=Constant)
     noise_power: float = 0.0
     langevin_temperature: float = 0.0
+    clip_schedule: Schedule = field(default_factory=Constant)
 
     def __post_init__(self) -> None:
         _check.positive(step_size=self.step_size)
@@ -152,6 +170,11 @@ class Langevin(abc.ABC):
         """How many records the method was configured for."""
         return self.release.sampling.num_records
 
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        return self.release.sampling.public_records
+
     def temperature(self, step: int = 0) -> float:
         """The temperature of the injected noise at a step, a lower bound on that of the chain."""
         return float(self._info(jnp.asarray(step)).temperature)
@@ -167,13 +190,18 @@ class Langevin(abc.ABC):
 
     @property
     def _noise(self) -> ScheduledNoise:
-        return ScheduledNoise(release=self.release, schedule=self.schedule, power=self.noise_power)
+        return ScheduledNoise(
+            release=self.release,
+            schedule=self.schedule,
+            power=self.noise_power,
+            clip_schedule=self.clip_schedule,
+        )
 
     def _info(self, step: Array) -> LangevinInfo:
         step_size, multiplier = self.step_size * self.schedule(step), self._noise.multiplier(step)
         if not self.release.is_private:
             return LangevinInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
-        std = multiplier * self.release.clip_norm / self.release.sampling.rate
+        std = multiplier * self._noise.clip_norm(step) / self.release.sampling.rate
         return LangevinInfo(step_size, multiplier, self._temperature_of(step_size, std))
 
     @abc.abstractmethod

@@ -11,12 +11,7 @@ from tacit import _check, _display
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import Method
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import (
-    largest_batch,
-    leaving_a_tail,
-    most_steps,
-    smallest_noise,
-)
+from tacit.privacy.calibrate import largest_batch, most_steps, smallest_noise
 from tacit.privacy.events import composed, repeated
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
 from tacit.privacy.statement import (
@@ -25,19 +20,12 @@ from tacit.privacy.statement import (
     engines_in,
     method_name,
     releases_made,
-    tail_of,
 )
 
 if TYPE_CHECKING:
     from rich.panel import Panel
 
 __all__ = ["Plan", "calibrate", "calibrate_batch_size", "calibrate_steps"]
-
-_FINER = 1.01
-"""By how much noise grows at a time until its tail fits."""
-
-_MUCH = 1e3
-"""With so many times the noise hardly anything of the tail comes from its being small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +42,6 @@ class Plan:
       spent: releases already made on these records for this plan, such as a private choice of
         the clip norm; counted in its cost.
       spent_is_secure: whether their noise came from a secret key; `ClipNormChoice.is_secure`.
-      spent_values: how many numbers the largest of them had, at most; the default is more than a
-        choice of the clip norm has. `PrivateBounds.num_values`.
     """
 
     method: Method
@@ -65,10 +51,9 @@ class Plan:
     thinning: int | None = None
     spent: DpEvent = field(default_factory=dp_accounting.NoOpDpEvent)
     spent_is_secure: bool = True
-    spent_values: int = 4096
 
     def __post_init__(self) -> None:
-        _check.positive_integer(num_chains=self.num_chains, spent_values=self.spent_values)
+        _check.positive_integer(num_chains=self.num_chains)
         _check.non_negative_integer(burn_in=self.burn_in)
         if self.thinning is not None:
             _check.positive_integer(thinning=self.thinning)
@@ -90,7 +75,7 @@ class Plan:
         steps = "until the budget is spent" if self.num_steps is None else f"{self.num_steps:,}"
         rows = [
             ("method", method_name(self.method)),
-            ("records", f"{self.method.num_records:,}"),
+            ("records", f"{self.method.public_records:,}"),
             ("steps", steps if self.num_chains == 1 else f"{steps}, in {self.num_chains} chains"),
         ]
         for engine in engines_in(self.method):
@@ -137,25 +122,13 @@ def calibrate(plan: Plan, budget: Budget) -> Plan:
     """Returns the plan with the smallest noise that the budget allows.
 
     Guarantee:
-      The budget's accountant finds the cost of the result within the budget, and the noise is large
-      enough for its cut tail to fit in what is left of delta (`tail_delta`), but for what that
-      grows with the number of parameters.
+      The budget's accountant finds the cost of the result within the budget.
     """
 
     def scaled(factor: float) -> Plan:
         return replace(plan, method=plan.method.scale_noise(factor))
 
-    def tail(factor: float) -> float:
-        return tail_of(scaled(factor).cost, num_values=1)
-
-    rest = leaving_a_tail(budget)
-    factor = smallest_noise(lambda factor: scaled(factor).cost, rest)
-    # Batches that are a tiny part of a large table need so little noise that its cut tail shows.
-    # More noise cannot help where delta is smaller than what any noise leaves; `fit` refuses that.
-    allowed = (budget.delta - rest.delta) / 2
-    while tail(factor) > allowed >= 2 * tail(_MUCH * factor):
-        factor *= _FINER
-    return scaled(factor)
+    return scaled(smallest_noise(lambda factor: scaled(factor).cost, budget))
 
 
 def calibrate_steps(plan: Plan, budget: Budget, *, start: int = 0) -> Plan:
@@ -178,7 +151,7 @@ def calibrate_steps(plan: Plan, budget: Budget, *, start: int = 0) -> Plan:
     def cost_of(num_steps: int) -> DpEvent:
         return composed(plan.spent, plan.cost_between(start, start + num_steps))
 
-    return plan.with_steps(start + most_steps(cost_of, leaving_a_tail(budget)))
+    return plan.with_steps(start + most_steps(cost_of, budget))
 
 
 def calibrate_batch_size(plan: Plan, budget: Budget) -> Plan:
@@ -207,10 +180,10 @@ def calibrate_batch_size(plan: Plan, budget: Budget) -> Plan:
         sampling = replace(release.sampling, batch_size=batch_size)
         return replace(plan, method=replace(method, release=replace(release, sampling=sampling)))
 
-    limit = getattr(release.sampling, "max_batch_size", None) or method.num_records
+    limit = getattr(release.sampling, "max_batch_size", None) or method.public_records
     size = largest_batch(
         lambda batch_size: resized(batch_size).cost,
-        leaving_a_tail(budget),
-        maximum=min(limit, method.num_records),
+        budget,
+        maximum=min(limit, method.public_records),
     )
     return resized(size)

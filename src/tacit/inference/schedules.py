@@ -6,9 +6,18 @@ from typing import Protocol
 import jax.numpy as jnp
 
 from tacit import _check
+from tacit.privacy.mechanism import GaussianSum
 from tacit.typing import Scalar
 
-__all__ = ["Constant", "Cosine", "Cyclical", "Exponential", "Polynomial", "Schedule"]
+__all__ = [
+    "Constant",
+    "Cosine",
+    "Cyclical",
+    "Exponential",
+    "Polynomial",
+    "Schedule",
+    "scheduled_clip_norm",
+]
 
 
 class Schedule(Protocol):
@@ -124,3 +133,12 @@ class Cyclical:
         done = jnp.asarray(step, jnp.int32) % self.num_steps
         left = (self.num_steps - done).astype(jnp.float32) / self.num_steps
         return self.floor + (1.0 - self.floor) * jnp.sin(0.5 * jnp.pi * left) ** 2
+
+
+def scheduled_clip_norm(
+    release: GaussianSum, clip_schedule: Schedule, step: Scalar
+) -> Scalar | None:
+    """Returns what to pass to an engine at a step; None where its own clip norm is meant."""
+    if isinstance(clip_schedule, Constant):
+        return None
+    return release.clip_norm * clip_schedule(step)

@@ -1,27 +1,30 @@
 """Stochastic gradient descent on the log posterior: DP-SGD, or MAP under a prior."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from tacit import _tree
 from tacit.inference.base import Kernel, Objective, OneRelease, objective_of, potential_gradient
+from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum
 from tacit.samplers import Points
-from tacit.typing import Key, Params, Record, Tree
+from tacit.typing import Array, Key, Params, Record, Tree
 
 __all__ = ["SGD", "descent"]
 
 
 class SGDState(NamedTuple):
-    """Parameters and what the optimiser remembers of earlier releases."""
+    """Parameters, what the optimiser remembers of earlier releases, and how many there were."""
 
     params: Params
     optimizer: Tree
+    step: Array
 
 
 class SGDInfo(NamedTuple):
@@ -41,6 +44,8 @@ class SGD(OneRelease):
     Args:
       release: the engine: sampling, clip and noise.
       optimizer: an optax transformation of that mean gradient.
+      clip_schedule: factor of the clip norm at each step. The noise follows the clip norm, so that
+        every step costs the same.
 
     Reference:
       Abadi et al., "Deep learning with differential privacy" (2016), with the estimate divided
@@ -48,15 +53,19 @@ class SGD(OneRelease):
     """
 
     optimizer: optax.GradientTransformation
+    clip_schedule: Schedule = field(default_factory=Constant)
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
-        init, step = descent(objective_of(model), self.release, self.optimizer)
+        init, step = descent(objective_of(model), self.release, self.optimizer, self.clip_schedule)
         return Kernel(init, step, lambda state: state.params, Points())
 
 
 def descent(
-    objective: Objective, release: GaussianSum, optimizer: optax.GradientTransformation
+    objective: Objective,
+    release: GaussianSum,
+    optimizer: optax.GradientTransformation,
+    clip_schedule: Schedule,
 ) -> tuple[Callable[[Key], SGDState], Callable[[Key, SGDState, Record], tuple[SGDState, SGDInfo]]]:
     """Returns ``init`` and ``step`` of an optimiser on the private gradient of an objective.
 
@@ -67,13 +76,18 @@ def descent(
 
     def init(key: Key) -> SGDState:
         params = objective.init(key)
-        return SGDState(params, optimizer.init(_tree.at_least_float32(params)))
+        memory = optimizer.init(_tree.at_least_float32(params))
+        return SGDState(params, memory, jnp.zeros((), jnp.int32))
 
     def step(key: Key, state: SGDState, records: Record) -> tuple[SGDState, SGDInfo]:
-        gradient = potential_gradient(key, release, objective, state.params, records)
-        mean = jax.tree.map(lambda g: g / release.sampling.num_records, gradient)
+        clip_norm = scheduled_clip_norm(release, clip_schedule, state.step)
+        gradient = potential_gradient(
+            key, release, objective, state.params, records, clip_norm=clip_norm
+        )
+        mean = jax.tree.map(lambda g: g / release.sampling.public_records, gradient)
         params = _tree.at_least_float32(state.params)
         updates, memory = optimizer.update(mean, state.optimizer, params)
-        return SGDState(optax.apply_updates(state.params, updates), memory), SGDInfo()
+        moved = optax.apply_updates(state.params, updates)
+        return SGDState(moved, memory, state.step + 1), SGDInfo()
 
     return init, step

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from tacit import _check, _tree
 from tacit.inference.base import Kernel, objective_of, potential_gradient
 from tacit.inference.langevin import FIXED_TEMPERATURE, Langevin, LangevinInfo
-from tacit.inference.schedules import Constant, Schedule
+from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.noise import gaussian_noise
 from tacit.privacy.sampling import Sampling
+from tacit.rng import normal_like
 from tacit.samplers import Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
@@ -181,13 +181,14 @@ class SGHMC(Langevin):
                 state.params,
                 records,
                 noise_multiplier=self._noise.override(state.step),
+                clip_norm=scheduled_clip_norm(self.release, self.clip_schedule, state.step),
             )
             momentum = jax.tree.map(
                 lambda m, g: (1 - self.friction) * m - time * g, state.momentum, gradient
             )
             if self.langevin_temperature:
                 std = math.sqrt(2 * self.friction * self.langevin_temperature)
-                noise = gaussian_noise(noise_key, momentum, std=std)
+                noise = normal_like(noise_key, momentum, std=std)
                 momentum = jax.tree.map(jnp.add, momentum, noise)
             params = jax.tree.map(
                 lambda w, m: (w + time * m).astype(w.dtype), state.params, momentum

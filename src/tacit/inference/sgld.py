@@ -1,7 +1,7 @@
 """Stochastic gradient Langevin dynamics whose privacy noise is its Langevin noise."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -16,12 +16,12 @@ from tacit.inference.base import (
     potential_gradient,
 )
 from tacit.inference.langevin import FIXED_TEMPERATURE, Langevin, LangevinInfo
-from tacit.inference.schedules import Constant, Schedule
+from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.noise import gaussian_noise
 from tacit.privacy.sampling import Sampling
+from tacit.rng import normal_like
 from tacit.samplers import Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
@@ -114,15 +114,24 @@ class SGLD(Langevin):
         return cls(release=release, step_size=step_size, schedule=schedule or Constant())
 
     @classmethod
-    def zhang(cls, *, sampling: Sampling, clip_norm: float, learning_rate: float) -> "SGLD":
+    def zhang(
+        cls,
+        *,
+        sampling: Sampling,
+        clip_norm: float,
+        learning_rate: float,
+        clip_schedule: Schedule | None = None,
+    ) -> "SGLD":
         """Returns Zhang et al.'s DP-SGLD: drift ``eta``, noise variance ``eta``.
 
         That is step size ``2 eta`` at temperature one half, and equals DP-SGD with learning rate
-        ``eta n`` and multiplier ``B / (n sqrt(eta) C)`` (their theorem 1).
+        ``eta n`` and multiplier ``B / (n sqrt(eta) C)`` (their theorem 1). A ``clip_schedule``
+        makes their clip norms C_t; the multiplier goes with its inverse.
         """
-        return cls.fixed_temperature(
+        constant = cls.fixed_temperature(
             sampling=sampling, clip_norm=clip_norm, step_size=2 * learning_rate, temperature=0.5
         )
+        return replace(constant, clip_schedule=clip_schedule or Constant())
 
     @classmethod
     def knolle(
@@ -148,7 +157,7 @@ class SGLD(Langevin):
                 clip_norm=clip_norm,
                 noise_multiplier=math.sqrt(2 * learning_rate * temperature),
             ),
-            step_size=2 * learning_rate / sampling.num_records,
+            step_size=2 * learning_rate / sampling.public_records,
             schedule=schedule or Constant(),
             noise_power=0.5,
             pre_noise=pre_noise,
@@ -191,7 +200,7 @@ class SGLD(Langevin):
                 params = jax.tree.map(
                     lambda w, xi: (w + xi).astype(w.dtype),
                     params,
-                    gaussian_noise(langevin_key, params, std=std),
+                    normal_like(langevin_key, params, std=std),
                 )
             return SGLDState(params, state.step + 1), info
 
@@ -202,9 +211,16 @@ class SGLD(Langevin):
 
     def _gradient(self, key: Key, objective: Objective, state: SGLDState, records: Record) -> Tree:
         params, multiplier = state.params, self._noise.override(state.step)
+        clip_norm = scheduled_clip_norm(self.release, self.clip_schedule, state.step)
         if not self.pre_noise:
             return potential_gradient(
-                key, self.release, objective, params, records, noise_multiplier=multiplier
+                key,
+                self.release,
+                objective,
+                params,
+                records,
+                noise_multiplier=multiplier,
+                clip_norm=clip_norm,
             )
         shared_key, release_key = jax.random.split(key)
         shared = objective.shared(shared_key)
@@ -214,8 +230,14 @@ class SGLD(Langevin):
             gradient = _tree.at_least_float32(
                 jax.grad(objective.record_loss)(params, shared, record, loss_key)
             )
-            noise = gaussian_noise(noise_key, gradient, std=self.pre_noise)
+            noise = normal_like(noise_key, gradient, std=self.pre_noise)
             return jax.tree.map(jnp.add, gradient, noise)
 
-        estimate = self.release(release_key, noisy_gradient, records, noise_multiplier=multiplier)
+        estimate = self.release(
+            release_key,
+            noisy_gradient,
+            records,
+            noise_multiplier=multiplier,
+            clip_norm=clip_norm,
+        )
         return add_regulariser(estimate, objective, params, shared)

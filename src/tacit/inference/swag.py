@@ -10,7 +10,6 @@ from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import Around, Info, Kernel, Method, State
 from tacit.models import Model
-from tacit.rng import seeded_key
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
@@ -180,11 +179,7 @@ def _of_points(base: Method, model: Model) -> Kernel:
             f"base must retain points to be averaged; {type(base).__name__} retains"
             f" {type(kernel.sampler).__name__}. Average SGD, SGLD or another method of iterates."
         )
-    # What is remembered beside the base is never released: the engine's noise is on the base's.
-    num_values = kernel.num_values
-    if num_values is None:
-        num_values = _tree.size(jax.eval_shape(kernel.init, seeded_key(0)))
-    return kernel._replace(num_values=num_values)
+    return kernel
 
 
 def _begin(kernel: Kernel, key: Key) -> AverageState:

@@ -11,6 +11,7 @@ from tacit import _check
 from tacit.inference.base import Kernel, Objective, OneRelease, objective_of
 from tacit.inference.divergence import expected_log_prior
 from tacit.inference.guides import Guide, MeanField
+from tacit.inference.schedules import Constant, Schedule
 from tacit.inference.sgd import descent
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum
@@ -60,6 +61,7 @@ class VI(OneRelease):
       num_particles: how many draws are averaged before the clip. S draws cost S passes, and norms
         take about S^2 / 2 products for each layer of the widths.
       draws: whether records share them.
+      clip_schedule: factor of the clip norm at each step, which the noise follows.
 
     Reference:
       Blundell et al., "Weight uncertainty in neural networks" (2015); Zhang et al.'s DP-BBP with
@@ -70,6 +72,7 @@ class VI(OneRelease):
     guide: Guide = field(default_factory=MeanField)
     num_particles: int = 1
     draws: Draws = field(default_factory=SharedDraws)
+    clip_schedule: Schedule = field(default_factory=Constant)
 
     def __post_init__(self) -> None:
         _check.positive_integer(num_particles=self.num_particles)
@@ -96,7 +99,7 @@ class VI(OneRelease):
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
         objective = variational_objective(model, self.guide, self.num_particles, self.draws)
-        init, step = descent(objective, self.release, self.optimizer)
+        init, step = descent(objective, self.release, self.optimizer, self.clip_schedule)
         return Kernel(
             init, step, lambda state: self.guide.retained(state.params), self.guide.sampler
         )

@@ -43,6 +43,11 @@ class UnstatedBatch:
             )
 
     @property
+    def public_records(self) -> int:
+        """The number of records."""
+        return self.num_records
+
+    @property
     def rate(self) -> float:
         """The share of records in a batch: the public denominator of estimates."""
         return self.batch_size / self.num_records
@@ -85,6 +90,11 @@ class GivenBatch:
     def num_records(self) -> int:
         """How many rows the engine is shown."""
         return int(self.mask.shape[0])
+
+    @property
+    def public_records(self) -> int:
+        """As stated."""
+        return self.stated.public_records
 
     @property
     def rate(self) -> float:

@@ -4,13 +4,11 @@ import warnings
 
 from dp_accounting import DpEvent
 
-from tacit import _tree
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.numpyro.losses import PrivateLoss
 from tacit.numpyro.prepared import Prepared, is_traced
 from tacit.numpyro.state import DPSVIState
 from tacit.privacy.budget import Ledger, Run, RunRequest
-from tacit.privacy.statement import tail_of
 from tacit.typing import Record
 
 __all__ = ["Counter"]
@@ -57,22 +55,21 @@ class Counter:
         """Charges the ledger, which is asked first for all steps that the budget is for."""
         if self._ledger is None:
             return
-        step, num_values = int(state.step), _tree.size(state.optim_state)
         if self._run is None:
+            step = int(state.step)
             method, last = prepared.resolved.method, prepared.resolved.max_steps
             left = 1 if last is None else max(1, last - step)
-            whole = method.cost(left, start=step)
             self._run = self._ledger.begin(
                 RunRequest(
-                    cost=whole,
-                    tail=tail_of(whole, num_values=num_values),
+                    cost=method.cost(left, start=step),
                     purpose="DPSVI, single steps",
                     num_steps=None if last is None else left,
                     is_secure=not self._is_seeded,
+                    adjacency=prepared.resolved.budget.accountant.adjacency,
                 )
             )
             self.run_id = self._run.run_id
-        self._run.charge(cost, tail=tail_of(cost, num_values=num_values))
+        self._run.charge(cost)
 
     def note_steps(self, prepared: Prepared, start: int, num_steps: int) -> None:
         """Notes steps about to be made; warns where they do not go on from the last ones."""

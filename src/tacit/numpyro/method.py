@@ -83,6 +83,11 @@ class ProgramSVI:
     key_impl: Any = None
 
     @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        return self.release.sampling.public_records
+
+    @property
     def has_losses(self) -> bool:
         """Whether steps return losses that are numbers: paid for, or of a run without privacy."""
         is_due = self.loss is not None and self.loss.every is not None

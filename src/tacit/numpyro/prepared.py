@@ -1,6 +1,7 @@
 """Prepared: all that the first call fixes for good, and what later calls are held to."""
 
 import functools
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from tacit import _tree
 from tacit.errors import BudgetExceededError, InvalidArgumentError
@@ -18,10 +20,11 @@ from tacit.numpyro.losses import released_loss
 from tacit.numpyro.method import ProgramSVI, program_objective
 from tacit.numpyro.settings import Resolved
 from tacit.numpyro.state import DPSVIState, fingerprint_of
-from tacit.privacy.clipping.isolation import require_isolated, require_no_table
+from tacit.privacy.clipping.isolation import require_no_table
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
-from tacit.rng import fresh_key, seeded_key
+from tacit.privacy.stopping import Declared
+from tacit.rng import fresh_key, keyed_hash, seeded_key
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["Prepared", "is_traced", "takes"]
@@ -48,6 +51,11 @@ class Prepared:
         """Tells states that were made here, or by an equal configuration, from others."""
         return fingerprint_of(self.resolved.method, is_secure=self.seed is None)
 
+    @functools.cached_property
+    def name(self) -> NDArray[np.uint32]:
+        """A public random name: steps of programs that cost the same have different noise."""
+        return np.frombuffer(secrets.token_bytes(32), np.uint32)
+
     def method_on(self, mask: Array | None) -> ProgramSVI:
         """Returns the method for one of the user's batches, or for a table, which has no mask."""
         method = self.resolved.method
@@ -56,8 +64,13 @@ class Prepared:
         given = GivenBatch(stated=method.release.sampling, mask=mask)
         return replace(method, release=replace(method.release, sampling=given))
 
-    def first_state(self, rng_key: Key, init_params: Params | None) -> DPSVIState:
-        """Returns the state before the first step; its secret key is new."""
+    def first_state(
+        self, rng_key: Key, init_params: Params | None, num_steps: int | None
+    ) -> DPSVIState:
+        """Returns the state before the first step; its secret key is new.
+
+        It declares the steps that the budget is for; where there is no such limit, ``num_steps``.
+        """
         if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
             rng_key = jax.random.wrap_key_data(rng_key)
         method = self.resolved.method
@@ -75,6 +88,7 @@ class Prepared:
             rng_key=first.rng_key,
             step=first.step,
             fingerprint=jnp.asarray(self.fingerprint, jnp.uint32),
+            declared=jnp.asarray(self.resolved.max_steps or num_steps or 0, jnp.int32),
             private_key=private_key,
         )
 
@@ -87,6 +101,11 @@ class Prepared:
                 f" {sorted(transforms)}."
             )
         return {name: transforms[name].inv(value) for name, value in params.items()}
+
+    def declared_of(self, state: DPSVIState) -> Declared | None:
+        """Returns what was declared before a state's first step; None where nothing was."""
+        num_steps = int(state.declared)
+        return Declared(num_steps, self.resolved.method.cost(num_steps)) if num_steps else None
 
     def step(
         self,
@@ -138,14 +157,18 @@ class Prepared:
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step, without raising anything.
 
+        Its noise follows from the state's secret key and every bit of state, records and mask
+        (`tacit.rng.keyed_hash`): all rows are read for it, at about two nanoseconds a number.
         Takes none where the budget is spent, or where the state is one of which the cost is not
         known here.
         """
 
         def step(state: DPSVIState) -> tuple[DPSVIState, Scalar]:
             if self.seed is None:
-                # What is kept cannot tell what the step's own noise was.
-                rest, key = jax.random.split(state.private_key)
+                # What is kept cannot tell what the step's own noise was. All that a step is made of
+                # decides it, so that no two steps from one state share theirs.
+                rest, own = jax.random.split(state.private_key)
+                key = keyed_hash(own, (state.public, self.name, records, mask))
                 state = state._replace(private_key=rest)
             else:
                 key = jax.random.fold_in(state.private_key, state.step)
@@ -200,21 +223,10 @@ class Prepared:
         mask = None if self.resolved.is_table else jnp.ones(_tree.num_records(records), bool)
         kernel = self.method_on(mask).build(self.program)
         shape = jax.eval_shape(lambda: state.public)
-        tables = [records]
-        if mask is not None:
-            # The whole table, of which a call has a batch, may not be closed over either.
-            tables.append(_with_rows(records, num_records))
-        for table in tables:
-            require_no_table(kernel.init, key, records=table)
-            require_no_table(kernel.step, key, shape, records, records=table)
-        objective = program_objective(self.program)
-        require_isolated(
-            lambda params, record, key: objective.record_loss(params, key, record, key),
-            jax.eval_shape(self.program.init, key),
-            jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], records)),
-            key,
-            num_records=num_records,
-        )
+        # The whole table, of which a call may have a batch, may not be closed over either.
+        whole = None if mask is None else num_records
+        require_no_table(kernel.init, key, records=records, num_records=whole)
+        require_no_table(kernel.step, key, shape, records, records=records, num_records=whole)
 
     def require_own(self, state: DPSVIState) -> None:
         """Raises for states of which the cost is not known here."""
@@ -233,16 +245,6 @@ class Prepared:
                 f"the budget is for {max_steps} steps; {start} were made, and {num_steps} more are"
                 " asked for. Make a DPSVI with a larger num_steps (and so more noise) or epsilon."
             )
-
-
-def _with_rows(records: Record, num_rows: int) -> Record:
-    """Returns the shapes of a table like ``records`` with so many rows."""
-    shapes: Record = jax.eval_shape(
-        lambda: jax.tree.map(
-            lambda leaf: jnp.zeros((num_rows, *leaf.shape[1:]), leaf.dtype), records
-        )
-    )
-    return shapes
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:

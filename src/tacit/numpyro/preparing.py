@@ -6,7 +6,6 @@ from typing import Any
 import jax
 from numpyro.optim import _NumPyroOptim
 
-from tacit import _tree
 from tacit.errors import InvalidArgumentError
 from tacit.models.programs import Arguments, split_program
 from tacit.numpyro.losses import PrivateLoss
@@ -54,7 +53,6 @@ def prepare(
     params = jax.eval_shape(program.init, jax.random.key(0))
     resolved = settings.resolve(
         num_rows=arguments.num_records,
-        num_values=_tree.size(params),
         optim=optim,
         loss=loss,
         num_steps=num_steps,

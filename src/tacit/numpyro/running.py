@@ -69,6 +69,7 @@ def run_steps(
             cost=dp_accounting.NoOpDpEvent() if start == 0 else method.cost(start),
             is_secure=seed is None,
             run_id=run_id,
+            declared=prepared.declared_of(state),
         ),
     ).checkpoint
     last = StepState(*jax.tree.map(lambda leaf: leaf[0], made.states))

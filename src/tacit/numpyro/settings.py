@@ -17,7 +17,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
-from tacit.privacy.statement import tail_of
+from tacit.privacy.statement import require_adjacency
 
 __all__ = ["PrivacySettings", "Resolved"]
 
@@ -108,7 +108,6 @@ class PrivacySettings:
         self,
         *,
         num_rows: int,
-        num_values: int,
         optim: _NumPyroOptim,
         loss: PrivateLoss | None,
         num_steps: int | None,
@@ -117,21 +116,22 @@ class PrivacySettings:
 
         Args:
           num_rows: how many records a program is called with.
-          num_values: how many parameters are optimised.
           optim: the optimiser.
           loss: which losses are released.
           num_steps: of a run, where noise is sought and no ``num_steps`` was given.
         """
         num_records = self._num_records(num_rows)
-        budget = self._budget(num_records)
-        budget.warn_if_delta_is_large(num_records)
+        sampling = self._sampling(num_records, num_rows)
+        budget = self._budget(sampling.public_records)
+        require_adjacency(sampling, budget)
+        budget.warn_if_delta_is_large(sampling.public_records)
         seeks_noise = self.noise_multiplier is None and math.isfinite(budget.epsilon)
         # Where noise is sought, one stands for it; without a limit none is needed.
         noise = float(seeks_noise) if self.noise_multiplier is None else self.noise_multiplier
         assert self.clip_norm is not None
         method = ProgramSVI(
             release=GaussianSum(
-                sampling=self._sampling(num_records, num_rows),
+                sampling=sampling,
                 clip_norm=self.clip_norm,
                 noise_multiplier=noise,
                 clipping=self.clipping,
@@ -153,7 +153,7 @@ class PrivacySettings:
                 )
             elif seeks_noise:
                 plan = calibrate(plan, budget)
-            budget.require(plan.cost, tail=tail_of(plan.cost, num_values=num_values))
+            budget.require(plan.cost)
         elif self.num_steps is None:
             plan = replace(plan, num_steps=None)
         return Resolved(
@@ -163,8 +163,8 @@ class PrivacySettings:
             is_table=num_rows == num_records,
         )
 
-    def _budget(self, num_records: int) -> Budget:
-        delta = min(_LARGEST_DELTA, 0.1 / num_records) if self.delta is None else self.delta
+    def _budget(self, public_records: int) -> Budget:
+        delta = min(_LARGEST_DELTA, 0.1 / public_records) if self.delta is None else self.delta
         if self.epsilon is not None:
             epsilon = self.epsilon
         else:

@@ -14,9 +14,13 @@ __all__ = ["DPSVIState", "fingerprint_of"]
 class DPSVIState(NamedTuple):
     """The state of a run: `numpyro.infer.svi.SVIState` and what privacy needs beside it.
 
-    A state is there to be used once. Steps that are taken twice from one state inside compiled
-    code have the same noise; outside, each call of `DPSVI.update` draws its own. Printed or
-    pickled, a state is without its secret key; one that is read back has a new one.
+    A state is there to be used once. A statement counts the steps that led to *one* state: two
+    steps from the same state are two releases, and it knows of one of them. Publish what comes of
+    one, or add up the costs of both, as a ledger does. Outside compiled code `DPSVI` warns of it;
+    inside, nothing can be seen. Steps from one state never share their noise, unless they are the
+    same in every bit of state, records and mask: outside compiled code each draws its own, inside
+    it follows from all of these and the secret key. Printed or pickled, a state is without its
+    secret key; one that is read back has a new one.
 
     Attributes:
       optim_state: of the optimiser; may be published.
@@ -24,6 +28,7 @@ class DPSVIState(NamedTuple):
       rng_key: of the guide's draws; may be published.
       step: how many steps were made; may be published.
       fingerprint: tells states of one configuration from those of others; may be published.
+      declared: how many steps were declared before the first, 0 if none were; may be published.
       private_key: SECRET, of batches and noise inside compiled code. Each step replaces it, so that
         it tells nothing of the noise of earlier ones.
     """
@@ -33,6 +38,7 @@ class DPSVIState(NamedTuple):
     rng_key: Key
     step: Array
     fingerprint: Array
+    declared: Array
     private_key: Key
 
     @property
@@ -54,14 +60,12 @@ class DPSVIState(NamedTuple):
         )
 
 
-def _with_fresh_key(
-    optim_state: Tree, mutable_state: None, rng_key: Key, step: Array, fingerprint: Array
-) -> DPSVIState:
-    return DPSVIState(optim_state, mutable_state, rng_key, step, fingerprint, fresh_key())
+def _with_fresh_key(*public: Any) -> DPSVIState:
+    return DPSVIState._make((*public, fresh_key()))
 
 
 def fingerprint_of(method: ProgramSVI, *, is_secure: bool) -> int:
     """Returns a number that tells what steps are worth apart; all that goes into it is public."""
     cost = event_to_json(method.cost(1))
-    text = f"{method.num_records} {cost} {method.loss} {method.shares_batches} {is_secure}"
+    text = f"{method.public_records} {cost} {method.loss} {method.shares_batches} {is_secure}"
     return zlib.crc32(text.encode())

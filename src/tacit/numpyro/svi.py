@@ -30,6 +30,7 @@ from tacit.privacy.budget import Ledger
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.sampling import Sampling
 from tacit.privacy.statement import Statement, make_statement
+from tacit.privacy.stopping import claim_of
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Key, Params, Record, Scalar
 
@@ -71,7 +72,8 @@ class DPSVI:
       clip_norm: the largest gradient norm of one record's part of the loss; a public number.
       epsilon: the largest epsilon; infinity promises nothing.
       delta: by default the smaller of 1e-5 and a tenth of one over the number of records.
-      num_steps: how many steps the budget is for; by default those of the first `run`.
+      num_steps: how many steps are declared, for which the budget is; by default those of the
+        first `run`. Statements are of all of them, so that one may stop earlier by any rule.
       batch_size: the expected size of Poisson batches; by default every step sees every record.
       noise_multiplier: noise standard deviation divided by ``clip_norm``; 0 is not private.
       sampling: `PoissonBatch`, `FixedBatch` or `FullBatch`, instead of ``batch_size``. With the
@@ -172,7 +174,10 @@ class DPSVI:
     def init(
         self, rng_key: Key, *args: Any, init_params: Params | None = None, **kwargs: Any
     ) -> DPSVIState:
-        """Returns the first state; of the records only shapes are used.
+        """Returns the first state, which depends on the records through their shapes only.
+
+        Their values are looked at only where a program closes over an array as long as the table,
+        to refuse it if it is the table.
 
         Args:
           rng_key: of the first parameters and of the guide's draws; need not be secret.
@@ -317,20 +322,33 @@ class DPSVI:
     def statement(self, svi_state: DPSVIState) -> Statement:
         """Returns the privacy statement of the steps that led to a state.
 
+        Guarantee:
+          It holds whatever made somebody stop here, also a look at earlier states. Up to the number
+          of steps that was declared (``num_steps``, or the first `run` from the start) it states
+          what all of them cost, however few were made. Where none was declared, or more were
+          made, it states what holds wherever one stops (`tacit.privacy.stopping.AnytimeRDP`),
+          which is about a fourth larger than what a declaration would have cost.
+
         All evaluations that were asked for are counted in it, whether made or not.
         """
         prepared = self._require_prepared()
         prepared.require_own(svi_state)
         resolved, step = prepared.resolved, int(svi_state.step)
-        statement = make_statement(
-            cost=resolved.method.cost(step),
+        claim = claim_of(
+            resolved.method.cost(step),
+            num_steps=step,
+            declared=prepared.declared_of(svi_state),
             budget=resolved.budget,
+        )
+        statement = make_statement(
+            cost=claim.cost,
+            budget=claim.budget,
             unit="one record (one row)",
-            num_units=resolved.method.num_records,
-            num_values=_tree.size(svi_state.optim_state),
+            num_units=resolved.method.public_records,
             is_secure=self._seed is None,
             method=resolved.method,
             num_steps=step,
+            length=claim.length,
             is_charged=self._ledger is not None,
         )
         if resolved.is_table:
@@ -339,7 +357,7 @@ class DPSVI:
         return replace(statement, not_protected=f"{statement.not_protected}; {assumption}")
 
     def epsilon(self, svi_state: DPSVIState) -> float:
-        """Returns the epsilon of the steps that led to a state, at the delta of the settings."""
+        """Returns the epsilon of `statement`, at the delta of the settings."""
         return self.statement(svi_state).epsilon
 
     def posterior(self, svi_state: DPSVIState) -> ProgramPosterior:
@@ -382,7 +400,7 @@ class DPSVI:
                 seed=self._seed,
             )
         self._prepared.records_of(arguments)
-        return self._prepared.first_state(rng_key, init_params)
+        return self._prepared.first_state(rng_key, init_params, num_steps)
 
     def _update(
         self,

@@ -36,7 +36,7 @@ def compose_losses(
     return ()
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=1024)
 def _one_release(
     release: Release, adjacency: Adjacency, interval: float
 ) -> tuple[LossDistribution, ...]:

@@ -8,17 +8,18 @@ Reference: Zhu, Dong and Wang (2022), Optimal accounting of differential privacy
 characteristic function, sections 3 and 4.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
-from scipy.stats import binom
 
-from tacit.privacy._releases import Release
+from tacit.privacy._truncation import Cut, Overflow
 
-__all__ = ["Pair", "removal", "replacement", "symmetric", "truncated"]
+__all__ = ["Pair", "removal", "replacement", "symmetric", "truncated", "truncated_removal"]
 
 Values = NDArray[np.float64]
 
@@ -64,64 +65,88 @@ def symmetric(curve: Curve) -> Pair:
     return Pair(curve, curve)
 
 
-def truncated(release: Release, ordinary: Pair) -> Pair:
-    """The pair of a Poisson batch cut at a capacity, by dropping records uniformly at random.
+def truncated(cut: Cut, ordinary: Callable[[float], Pair]) -> Pair:
+    """The pair of a Poisson batch cut at a capacity; the record counts or not, or is replaced.
 
-    Unless the other records fill the batch, the record acts as in an untruncated one. If they
-    do, it takes another record's place, which moves the sum by at most 2.
+    `Cut` has the proof. The others in the batch may be shown, and given them the record is in with
+    the ordinary rate, or with that of the last place, or it is out.
 
-    Reference: dp_accounting, ``from_truncated_subsampled_gaussian_mechanism``.
+    Args:
+      cut: the chances of what happens to the record.
+      ordinary: the pair of a batch that is not cut, at a rate.
     """
-    n, rate, capacity = release.num_records, release.rate, release.size
-    full = float(binom.sf(capacity - 1, n - 1, rate))
-    drawn = float(binom.sf(capacity, n, rate)) * capacity / n / full if full > 0 else 0.0
-    if drawn == 0.0:
-        return ordinary
-    displaced = _Replaced(min(1.0, drawn), release.noise_multiplier / 2)
+    if cut.last_place == 0:
+        return ordinary(cut.rate)
+    pairs = ordinary(cut.rate), ordinary(cut.rate_of_last_place)
+    weights = 1 - cut.last_place - cut.full_without, cut.last_place
     return Pair(
-        _Mixed(ordinary.forward, displaced, full), _Mixed(ordinary.backward, displaced, full)
+        _Mixed(tuple(pair.forward for pair in pairs), weights),
+        _Mixed(tuple(pair.backward for pair in pairs), weights),
+    )
+
+
+def truncated_removal(overflow: Overflow, noise: float) -> Pair:
+    """The pair of a cut Poisson batch where the record is in the first data set only.
+
+    `Overflow` has the proof, which holds for every number of records up to the declared one.
+    """
+    if overflow.is_certain:
+        return removal(1.0, noise / 2)  # it may also take another one's place
+    rate, last, full = overflow.rate, overflow.last_place, overflow.full
+    ordinary = removal(rate, noise)
+    if full == 0:
+        return ordinary
+    present, absent = _Present(rate, noise, overflow.boost), _Absent(rate, noise, overflow.boost)
+    weights = 1 - last - full, last
+    return Pair(
+        _Mixed((ordinary.forward, present), weights),
+        _Mixed((ordinary.backward, absent, _Noticed(rate)), (*weights, full)),
     )
 
 
 @dataclass(frozen=True)
 class _Present:
-    """(1-q) N(0) + q N(1) against N(0)."""
+    """(1-q) N(0) + (q + boost) N(1) against N(0); the boost is mass on top of one."""
 
     rate: float
     noise: float
+    boost: float = 0.0
 
     @property
     def limit(self) -> float:
-        return _loss(self.rate, self.noise, 1 + _TAIL * self.noise)
+        return _loss(self.rate, self.noise, 1 + _TAIL * self.noise, self.boost)
 
     def delta(self, epsilon: Values) -> Values:
         # The loss exceeds epsilon above the point x, where the likelihood ratio is e^epsilon.
         # log(e^epsilon - (1 - q)), which must not overflow:
         log_excess = epsilon + np.log1p((self.rate - 1) * np.exp(-epsilon))
-        x = self.noise**2 * (log_excess - np.log(self.rate)) + 0.5
-        first = np.log(self.rate) + log_ndtr((1 - x) / self.noise)
+        log_inside = np.log(self.rate + self.boost)
+        x = self.noise**2 * (log_excess - log_inside) + 0.5
+        first = log_inside + log_ndtr((1 - x) / self.noise)
         return _difference(first, log_excess + log_ndtr(-x / self.noise))
 
 
 @dataclass(frozen=True)
 class _Absent:
-    """N(0) against (1-q) N(0) + q N(1)."""
+    """N(0) against (1-q) N(0) + (q + boost) N(1)."""
 
     rate: float
     noise: float
+    boost: float = 0.0
 
     @property
     def limit(self) -> float:
-        return -_loss(self.rate, self.noise, -_TAIL * self.noise)
+        return -_loss(self.rate, self.noise, -_TAIL * self.noise, self.boost)
 
     def delta(self, epsilon: Values) -> Values:
         # The loss exceeds epsilon below the point x; from -log(1-q) on it never does.
         excess = np.expm1(-epsilon) + self.rate  # e^-epsilon - (1 - q)
         possible = excess > 0
         log_excess = np.log(np.where(possible, excess, 1.0))
-        x = self.noise**2 * (log_excess - np.log(self.rate)) + 0.5
+        log_inside = np.log(self.rate + self.boost)
+        x = self.noise**2 * (log_excess - log_inside) + 0.5
         first = epsilon + log_excess + log_ndtr(x / self.noise)
-        second = epsilon + np.log(self.rate) + log_ndtr((x - 1) / self.noise)
+        second = epsilon + log_inside + log_ndtr((x - 1) / self.noise)
         return np.where(possible, _difference(np.where(possible, first, 0.0), second), 0.0)
 
 
@@ -153,27 +178,39 @@ class _Replaced:
 
 
 @dataclass(frozen=True)
-class _Mixed:
-    """A public coin, which shows the second curve's pair with probability ``weight``."""
+class _Noticed:
+    """Absent against present with rate q, where being in is noticed for sure."""
 
-    first: Curve
-    second: Curve
-    weight: float
+    rate: float
 
     @property
     def limit(self) -> float:
-        return max(self.first.limit, self.second.limit)
+        return -math.log1p(-self.rate)
 
     def delta(self, epsilon: Values) -> Values:
-        first, second = self.first.delta(epsilon), self.second.delta(epsilon)
-        return (1 - self.weight) * first + self.weight * second
+        return np.maximum(0.0, -np.expm1(epsilon + math.log1p(-self.rate)))
 
 
-def _loss(rate: float, noise: float, x: float) -> float:
-    """The log likelihood ratio log(1-q + q e^((2x-1)/(2 s^2))) of ``removal`` at a point."""
-    if rate == 1:
-        return (x - 0.5) / noise**2
-    return float(logsumexp([np.log1p(-rate), np.log(rate) + (x - 0.5) / noise**2]))
+@dataclass(frozen=True)
+class _Mixed:
+    """A sum of curves, as a public coin shows one of their pairs; weights may miss one."""
+
+    curves: tuple[Curve, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def limit(self) -> float:
+        return max(curve.limit for curve in self.curves)
+
+    def delta(self, epsilon: Values) -> Values:
+        parts = zip(self.weights, self.curves, strict=True)
+        return np.asarray(sum(weight * curve.delta(epsilon) for weight, curve in parts))
+
+
+def _loss(rate: float, noise: float, x: float, boost: float = 0.0) -> float:
+    """The log likelihood ratio log(1-q + (q + boost) e^((2x-1)/(2 s^2))) at a point."""
+    inside = math.log(rate + boost) + (x - 0.5) / noise**2
+    return inside if rate == 1 else float(logsumexp([np.log1p(-rate), inside]))
 
 
 def _difference(first: Values, second: Values) -> Values:

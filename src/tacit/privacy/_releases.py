@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TypeAlias
 
 import dp_accounting as dpa
@@ -179,11 +179,13 @@ def _unknown(event: DpEvent) -> UnprovenAccountingError:
 
 
 def merge_similar(counts: Counts, limit: int) -> Counts:
-    """Leaves at most ``limit`` distinct noise multipliers for each way of sampling.
+    """Leaves about ``limit`` distinct noise multipliers for each way of sampling.
 
     Guarantee:
-      Pessimistic: a multiplier is only ever replaced by a smaller one, which occurs in ``counts``.
-      With a largest and smallest multiplier b and a, none shrinks by more than (b/a)^(1/limit).
+      Pessimistic: a multiplier is only ever replaced by a smaller one. Where there are more than
+      ``limit``, they are rounded down to powers of 2^(1/k), for the largest k = 2^i that leaves at
+      most ``limit`` on average over all scales. So k does not change when all are scaled, more
+      noise never becomes less, and a search over a common factor meets the same multipliers again.
     """
 
     def family(item: tuple[Release, int]) -> tuple[object, ...]:
@@ -199,15 +201,19 @@ def merge_similar(counts: Counts, limit: int) -> Counts:
     merged: Counter[Release] = Counter()
     for _, group in groupby(sorted(counts, key=family), key=family):
         members = sorted(group, key=lambda item: item[0].noise_multiplier)
-        low, high = members[0][0].noise_multiplier, members[-1][0].noise_multiplier
-        if len(members) <= limit or low == 0:
+        if len(members) <= limit or members[0][0].noise_multiplier == 0:
             merged.update(dict(members))
             continue
-        cells = limit / math.log(high / low)
-        for _, cell in groupby(
-            members,
-            key=lambda m: min(limit - 1, int(cells * math.log(m[0].noise_multiplier / low))),
+        logs = [math.log2(release.noise_multiplier) for release, _ in members]
+        per_octave = 1024.0
+        # Two neighbours are in different cells for so large a part of all scales.
+        while sum(min(1.0, (b - a) * per_octave) for a, b in pairwise(logs)) > limit + 0.5:
+            per_octave /= 2
+        for cell, cells in groupby(
+            zip(logs, members, strict=True), key=lambda item: math.floor(item[0] * per_octave)
         ):
-            similar = list(cell)
-            merged[similar[0][0]] += sum(count for _, count in similar)
+            similar = [member for _, member in cells]
+            lowest = similar[0][0]
+            noise = min(2.0 ** (cell / per_octave), lowest.noise_multiplier)
+            merged[replace(lowest, noise_multiplier=noise)] += sum(count for _, count in similar)
     return tuple(merged.items())

@@ -8,7 +8,8 @@ import numpy as np
 from dp_accounting import rdp
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
-from scipy.stats import binom
+
+from tacit.privacy._truncation import Cut, Overflow
 
 __all__ = [
     "ORDERS",
@@ -36,24 +37,33 @@ def gaussian(noise: float) -> Values:
     return np.asarray(ORDERS / 2 / noise**2)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def poisson(rate: float, noise: float) -> Values:
     """(1-q) N(0, s^2) + q N(1, s^2) against N(0, s^2), the larger of the two directions.
 
     Reference: Mironov, Talwar and Zhang (2019), https://arxiv.org/abs/1908.10530, theorems 4, 5.
     """
-    moments = np.append(
-        _fractional_log_moments(rate, noise), [_log_moment(rate, noise, int(k)) for k in _WHOLE]
-    )
-    return _divergence(moments, noise)
+    whole = _whole_log_moments(rate, noise, tuple(_WHOLE))
+    return _divergence(np.append(_fractional_log_moments(rate, noise), whole), noise)
 
 
-def _log_moment(rate: float, noise: float, order: int) -> float:
-    """The log of E_{N(0)} (1-q + q e^((2x-1)/(2 s^2)))^order for a whole order: a binomial sum."""
-    k = np.arange(order + 1)
-    binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+def _whole_log_moments(rate: float, noise: float, orders: tuple[int, ...]) -> Values:
+    """The logs of E_{N(0)} (1-q + q e^((2x-1)/(2 s^2)))^order for whole orders: binomial sums."""
+    order, k, log_binomial, starts = _binomial_terms(orders)
     terms = k * math.log(rate) + (order - k) * math.log1p(-rate) + k * (k - 1) / 2 / noise**2
-    return float(_log_sum_exp(binomial + terms))
+    terms += log_binomial
+    top = np.maximum.reduceat(terms, starts)
+    sums = np.add.reduceat(np.exp(terms - np.repeat(top, np.add(orders, 1))), starts)
+    return np.asarray(top + np.log(sums))
+
+
+@lru_cache(maxsize=4)
+def _binomial_terms(orders: tuple[int, ...]) -> tuple[Values, Values, Values, NDArray[np.int64]]:
+    """For all orders in a row: the order, k = 0 ... order, log(order over k), where it starts."""
+    order = np.repeat(orders, np.add(orders, 1)).astype(float)
+    k = np.concatenate([np.arange(order + 1) for order in orders]).astype(float)
+    log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+    return order, k, log_binomial, np.flatnonzero(k == 0)
 
 
 def _fractional_log_moments(rate: float, noise: float) -> Values:
@@ -61,8 +71,8 @@ def _fractional_log_moments(rate: float, noise: float) -> Values:
     if noise < 0.03:
         # The integrand is too narrow for a grid: interpolate the whole orders, as log moments
         # are convex in the order and 0 at order 1.
-        known = [0.0] + [_log_moment(rate, noise, k) for k in range(2, 12)]
-        return np.interp(_FRACTIONAL, np.arange(1, 12), known)
+        known = _whole_log_moments(rate, noise, tuple(range(2, 12)))
+        return np.interp(_FRACTIONAL, np.arange(1, 12), np.append(0.0, known))
     # The integrand is analytic at distance pi*s from the real line: the rectangle rule with
     # step s/2 errs by exp(-2 pi pi 2), below the rounding of doubles.
     step = min(0.25, noise / 2)
@@ -77,72 +87,42 @@ def _log_sum_exp(values: Values) -> Values:
     return np.asarray(top[..., 0] + np.log(np.exp(values - top).sum(axis=-1)))
 
 
-@lru_cache(maxsize=256)
-def truncated_zeroed(num_records: int, rate: float, capacity: int, noise: float) -> Values:
-    r"""A Poisson batch cut at a capacity by a uniform choice; the record counts or is zero.
+@lru_cache(maxsize=1024)
+def truncated_zeroed(cut: Cut, noise: float) -> Values:
+    """A Poisson batch cut at a capacity, where the record counts or is zero; `Cut` has the proof.
 
-    Let R be the drawn records without ours. Which records are drawn does not depend on their
-    values, so R has the same law in both data sets and may be shown. Given R with fewer than
-    ``capacity - 1`` records, ours is in with chance q, as in a batch that is not cut. Given one of
-    ``capacity - 1``, it is in with a larger chance p, since batches that overflow end up here
-    too; given a full one it is out. Moments of order a are averaged over R:
-
-        E_R M_a(rate given R) = (1 - v - w) M_a(q) + v M_a(p) + w,
-
-    with v and w the chances that R has ``capacity - 1`` and ``capacity`` records.
+    Moments are averaged over what the other records leave to it.
     """
-    cut = _Cut(num_records, rate, capacity)
-    last = cut.in_last_place + cut.one_place_left
-    if last == 0:
-        return poisson(rate, noise)
-    weights = np.array([[1 - last - cut.full_without], [last], [cut.full_without]])
-    moments = [_log_moments(rate, noise), _log_moments(cut.in_last_place / last, noise)]
+    if cut.last_place == 0:
+        return poisson(cut.rate, noise)
+    rest = 1 - cut.last_place - cut.full_without
+    weights = np.array([[rest], [cut.last_place], [cut.full_without]])
+    moments = [_log_moments(cut.rate, noise), _log_moments(cut.rate_of_last_place, noise)]
     return _divergence(logsumexp([*moments, 0 * ORDERS], axis=0, b=weights), noise)
 
 
-@lru_cache(maxsize=256)
-def truncated_absent(num_records: int, rate: float, capacity: int, noise: float) -> Values:
-    """The same where the record is there or not, so that others may be drawn in its place.
+@lru_cache(maxsize=1024)
+def truncated_absent(overflow: Overflow, noise: float) -> Values:
+    """The same where the record is present or absent, for every number of records up to a bound.
 
-    Then R (see `truncated_zeroed`) has fewer than ``capacity - 1`` records with the same chance in
-    both data sets, but that many, or ``capacity``, with chances that differ a little: a moment
-    of the ratio of these chances comes in. The larger of the two directions counts.
+    `Overflow` has the proof. The larger of the two directions counts.
     """
-    cut = _Cut(num_records, rate, capacity)
-    if cut.in_last_place + cut.one_place_left == 0:
+    if overflow.is_certain:
+        return gaussian(noise / 2)  # it may also take another one's place
+    rate, last, full = overflow.rate, overflow.last_place, overflow.full
+    if full == 0:
         return poisson(rate, noise)
-    others = binom(num_records - 1, rate)
-    present = np.array([cut.in_last_place + cut.one_place_left, cut.full_without])
-    absent = np.array([others.pmf(capacity - 1), others.sf(capacity - 1)])
-    with np.errstate(divide="ignore"):
-        room = others.logcdf(capacity - 2) + _log_moments(rate, noise)
-        log_present, log_absent = np.log(present)[:, np.newaxis], np.log(absent)[:, np.newaxis]
-    last = _log_moments(cut.in_last_place / present[0], noise)
-    inside = np.stack([last, np.zeros_like(last)])
+    boosted = 1 + overflow.boost
+    moments = np.stack(
+        [_log_moments(rate, noise), _log_moments((rate + overflow.boost) / boosted, noise)]
+    )
+    weights = np.array([[1 - last - full], [last], [full]])
     directions = []
-    for first, second in ((log_present, log_absent), (log_absent, log_present)):
-        # A class whose chance is below the smallest double cannot be told from an impossible one.
-        ratio = np.where(np.isfinite(first), ORDERS * first + (1 - ORDERS) * second, -np.inf)
-        directions.append(logsumexp(np.vstack([room, ratio + inside]), axis=0))
-    # Without amplification: a record may also take another one's place.
+    for power in (ORDERS, 1 - ORDERS):
+        ratios = np.stack([0 * power, power * math.log(boosted)])
+        rest = power * math.log1p(-rate)
+        directions.append(logsumexp([*(moments + ratios), rest], axis=0, b=weights))
     return _divergence(np.maximum(*directions), noise / 2)
-
-
-class _Cut:
-    """The chances of what happens to a record where a Poisson batch is cut.
-
-    Attributes:
-      in_last_place: the record is in, and the batch is full with it.
-      one_place_left: it is out, and the batch has room for one more.
-      full_without: it is out, and the batch is full.
-    """
-
-    def __init__(self, num_records: int, rate: float, capacity: int) -> None:
-        drawn = binom(num_records, rate)
-        full, share = float(drawn.sf(capacity - 1)), capacity / num_records
-        self.in_last_place = full * share
-        self.one_place_left = float(drawn.pmf(capacity - 1)) * (1 - share + 1 / num_records)
-        self.full_without = full * (1 - share)
 
 
 def _log_moments(rate: float, noise: float) -> Values:

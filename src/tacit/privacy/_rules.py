@@ -2,7 +2,8 @@
 
 A cell that is missing has no proof that we know of, and asking for it raises. All scaling of
 sensitivities happens here and nowhere else: a record that is replaced moves a sum by 2, not 1,
-and so does one that displaces another from a batch of bounded size.
+and so does one that displaces another from a batch of bounded size. Under add-remove the number of
+records in an event is a public upper bound, and the rule holds for every number up to it.
 """
 
 import math
@@ -16,6 +17,7 @@ from tacit.errors import UnprovenAccountingError
 from tacit.privacy import _pairs, _renyi
 from tacit.privacy._pairs import Pair
 from tacit.privacy._releases import Release, Sampling
+from tacit.privacy._truncation import Cut, Overflow
 from tacit.privacy.adjacency import Adjacency
 
 __all__ = ["CLT", "GDP", "PLD", "RDP", "UNAMPLIFIED", "SquaredMu", "Table", "look_up"]
@@ -49,6 +51,14 @@ def look_up(table: Table[Rule], release: Release, adjacency: Adjacency, accounta
     return rule
 
 
+def _cut(r: Release) -> Cut:
+    return Cut.of(r.num_records, r.rate, r.size)
+
+
+def _overflow(r: Release) -> Overflow:
+    return Overflow.of(r.num_records, r.rate, r.size)
+
+
 # PLD: a pair for each direction (record in the first data set, record in the second); composed
 # separately, the worse one counts. A symmetric pair serves both.
 
@@ -66,12 +76,18 @@ def _pairs_poisson_replace(r: Release) -> tuple[Pair, ...]:
     return (_pairs.replacement(r.rate, r.noise_multiplier),)
 
 
-def _pairs_truncated(r: Release) -> tuple[Pair, ...]:
-    return tuple(_pairs.truncated(r, pair) for pair in _pairs_poisson(r))
+def _pairs_truncated_zeroed(r: Release) -> tuple[Pair, ...]:
+    pair = _pairs.truncated(_cut(r), lambda rate: _pairs.removal(rate, r.noise_multiplier))
+    return pair, pair.swapped()
+
+
+def _pairs_truncated_absent(r: Release) -> tuple[Pair, ...]:
+    pair = _pairs.truncated_removal(_overflow(r), r.noise_multiplier)
+    return pair, pair.swapped()
 
 
 def _pairs_truncated_replace(r: Release) -> tuple[Pair, ...]:
-    return tuple(_pairs.truncated(r, pair) for pair in _pairs_poisson_replace(r))
+    return (_pairs.truncated(_cut(r), lambda rate: _pairs.replacement(rate, r.noise_multiplier)),)
 
 
 def _pairs_fixed(r: Release) -> tuple[Pair, ...]:
@@ -98,8 +114,8 @@ PLD: Table[Callable[[Release], tuple[Pair, ...]]] = {
     (_POISSON, _ZERO): _pairs_poisson,
     (_POISSON, _ADD): _pairs_poisson,
     (_POISSON, _REPLACE): _pairs_poisson_replace,
-    (_TRUNCATED, _ZERO): _pairs_truncated,
-    (_TRUNCATED, _ADD): _pairs_truncated,
+    (_TRUNCATED, _ZERO): _pairs_truncated_zeroed,
+    (_TRUNCATED, _ADD): _pairs_truncated_absent,
     (_TRUNCATED, _REPLACE): _pairs_truncated_replace,
     (_FIXED, _ZERO): _pairs_fixed_replace,
     (_FIXED, _ADD): _pairs_fixed,
@@ -124,11 +140,11 @@ def _renyi_poisson(r: Release) -> NDArray[np.float64]:
 
 
 def _renyi_truncated_zeroed(r: Release) -> NDArray[np.float64]:
-    return _renyi.truncated_zeroed(r.num_records, r.rate, r.size, r.noise_multiplier)
+    return _renyi.truncated_zeroed(_cut(r), r.noise_multiplier)
 
 
 def _renyi_truncated_absent(r: Release) -> NDArray[np.float64]:
-    return _renyi.truncated_absent(r.num_records, r.rate, r.size, r.noise_multiplier)
+    return _renyi.truncated_absent(_overflow(r), r.noise_multiplier)
 
 
 def _renyi_fixed(r: Release) -> NDArray[np.float64]:

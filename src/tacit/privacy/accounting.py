@@ -12,7 +12,7 @@ rounding all go to the side of safety. No accountant returns NaN or a negative n
 import decimal
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
 from tacit import _check
+from tacit.errors import InvalidArgumentError
 from tacit.privacy import _gaussian, _renyi, _rules
 from tacit.privacy._composition import compose_losses
 from tacit.privacy._releases import Counts, Sampling, count_releases, merge_similar
@@ -40,7 +41,7 @@ __all__ = [
     "round_up",
 ]
 
-_MAX_DISTINCT = 64
+_MAX_DISTINCT = 128
 
 
 class Accountant(Protocol):
@@ -74,18 +75,19 @@ class PLD:
 
     Guarantee:
       Pessimistic. The result is the smallest of three upper bounds: the composed privacy loss
-      distribution, Rényi accounting where it is proven (and no batch was cut), and the Gaussian
-      trade-off without any amplification. So it is finite for every delta, also where a Fourier
-      transform in double precision has nothing to say (delta below about 1e-12), and absurd costs
-      are quick.
+      distribution, Rényi accounting where it is proven, and the Gaussian trade-off without any
+      amplification. So it is finite for every delta, also where a Fourier transform in double
+      precision has nothing to say (delta below about 1e-12), and absurd costs are quick.
 
-      More than 64 distinct noise multipliers are rounded down onto at most 64 of them. If they
-      span a factor of 2 (10), none shrinks by more than 1.1 % (3.7 %).
+      More than 128 distinct noise multipliers are rounded down to powers of 2^(1/k). If they span
+      a factor of 2 (4, 100), k is 128 (64, 16) and none shrinks by more than 0.6 % (1.1 %, 4.4 %).
+      The epsilon of 1000 such steps was measured to be 0.9 % (2.0 %, 6.6 %) higher.
 
     Args:
       adjacency: which data sets are neighbours.
       discretisation: the interval of the grid of losses; smaller is tighter and slower. It is
         raised for costs that are too large for the grid.
+      max_distinct: how many distinct noise multipliers are composed as they are.
 
     Example:
       >>> import dp_accounting as dpa
@@ -99,9 +101,16 @@ class PLD:
 
     adjacency: Adjacency = Adjacency.ZERO_OUT
     discretisation: float = 1e-4
+    max_distinct: int = _MAX_DISTINCT
 
     def __post_init__(self) -> None:
         _check.positive(discretisation=self.discretisation)
+        _check.positive_integer(max_distinct=self.max_distinct)
+        if self.max_distinct > _MAX_DISTINCT:
+            raise InvalidArgumentError(
+                f"max_distinct must be at most {_MAX_DISTINCT}; got {self.max_distinct}. A"
+                " statement is verified with that many."
+            )
 
     def epsilon(self, cost: DpEvent, *, delta: float) -> float:
         """An upper bound on epsilon at ``delta``."""
@@ -137,11 +146,17 @@ class PLD:
         """One sentence for a report."""
         return _describe(self, "privacy loss distributions, a tight upper bound")
 
+    def rougher(self) -> "PLD":
+        """Returns a faster accountant, for searches; pessimistic too, by up to a tenth."""
+        return replace(
+            self, discretisation=20 * self.discretisation, max_distinct=self.max_distinct // 4
+        )
+
     def _counts(self, cost: DpEvent) -> Counts:
         counts = count_releases(cost)
         for release, _ in counts:
             _rules.look_up(_rules.PLD, release, self.adjacency, self.name)
-        return merge_similar(counts, _MAX_DISTINCT)
+        return merge_similar(counts, self.max_distinct)
 
     def _unamplified(self, counts: Counts) -> float:
         return _mu(_rules.UNAMPLIFIED, counts, self.adjacency, self.name)
@@ -153,7 +168,8 @@ class RDP:
 
     Guarantee:
       Pessimistic. A Poisson batch that is cut at a capacity is accounted as such, by an argument
-      that has no delta of its own; ``truncated_zeroed`` and ``truncated_absent`` have the proof.
+      that has no delta of its own; `tacit.privacy._truncation` has the proof. More than 128
+      distinct noise multipliers are rounded down, as in `PLD`.
 
     Example:
       >>> import dp_accounting as dpa
@@ -375,15 +391,8 @@ def _needs_a_grid(counts: Counts) -> bool:
 
 
 def _is_covered(counts: Counts, adjacency: Adjacency) -> bool:
-    """Whether Rényi accounting may sharpen a composed loss distribution.
-
-    It could also where a batch was cut far below what it was made for. But then the figure would no
-    longer be the one that others compute from the same cost with dp_accounting.
-    """
-    return all(
-        (release.sampling, adjacency) in _rules.RDP and release.sampling is not Sampling.TRUNCATED
-        for release, _ in counts
-    )
+    """Whether Rényi accounting has a rule for every release."""
+    return all((release.sampling, adjacency) in _rules.RDP for release, _ in counts)
 
 
 def _mu(

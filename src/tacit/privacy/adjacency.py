@@ -12,7 +12,7 @@ class Adjacency(enum.Enum):
       >>> print(Adjacency.ZERO_OUT)
       zero-out
       >>> Adjacency("add-remove").sentence
-      'one record may be present or absent, at a public sampling rate'
+      'one record may be present or absent; the declared number of records is public'
     """
 
     ZERO_OUT = "zero-out"
@@ -32,8 +32,10 @@ _SENTENCES = {
     Adjacency.ZERO_OUT: (
         "one record may count or contribute nothing; the number of records is public"
     ),
-    # The engine divides by a public rate, for which it takes the number of records as known.
-    Adjacency.ADD_REMOVE: "one record may be present or absent, at a public sampling rate",
+    # The true number is private. Rate, capacity and cost come from the declared one.
+    Adjacency.ADD_REMOVE: (
+        "one record may be present or absent; the declared number of records is public"
+    ),
     Adjacency.REPLACE_ONE: (
         "one record may be replaced by any other; the number of records is public"
     ),

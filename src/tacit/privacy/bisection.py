@@ -17,7 +17,7 @@ from tacit.privacy.budget import Budget, Ledger, RunRequest
 from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
-from tacit.privacy.statement import tail_of
+from tacit.privacy.statement import require_adjacency
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Key, Scalar, Tree
 
@@ -137,7 +137,6 @@ def _noisy_sum(
 def charged_key(
     cost: DpEvent,
     *,
-    num_values: int,
     budget: Budget,
     ledger: Ledger | None,
     seed: int | None,
@@ -148,22 +147,26 @@ def charged_key(
 
     Guarantee:
       Raises `BudgetExceededError` where the budget or the ledger does not allow the cost; without
-      this key nothing can be released.
+      this key nothing can be released. Such releases look at every record, so a budget under
+      add-remove adjacency, where their number is private, is refused.
 
     Args:
       cost: of all releases that will be made with the key.
-      num_values: how many numbers the largest of them has.
       budget: what may be spent.
       ledger: is charged, if there is one.
       seed: for tests only; replaces the fresh key, INSECURE.
       purpose: what the ledger calls it; public.
       records: the table, where it is the one that the ledger knows by its fingerprint.
     """
-    tail = tail_of(cost, num_values=num_values)
-    budget.require(cost, tail=tail)
+    require_adjacency(FullBatch(num_records=1), budget)
+    budget.require(cost)
     if ledger is not None:
         request = RunRequest(
-            cost=cost, tail=tail, purpose=purpose, is_secure=seed is None, records=records
+            cost=cost,
+            purpose=purpose,
+            is_secure=seed is None,
+            records=records,
+            adjacency=budget.accountant.adjacency,
         )
-        ledger.begin(request).charge(cost, tail=tail)
+        ledger.begin(request).charge(cost)
     return fresh_key() if seed is None else seeded_key(seed)

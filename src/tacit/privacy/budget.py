@@ -12,6 +12,7 @@ from dp_accounting import ComposedDpEvent, DpEvent
 from tacit import _check, _display
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, RDP, Accountant, round_up
+from tacit.privacy.adjacency import Adjacency
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.spending import Spending
 
@@ -74,33 +75,20 @@ class Budget:
         """The budget of a run that promises nothing, for debugging and for public data."""
         return cls(epsilon=math.inf, delta=0.5)
 
-    def spent(self, cost: DpEvent, *, tail: float = 0.0) -> float:
-        """The epsilon of a cost at this budget's delta.
+    def spent(self, cost: DpEvent) -> float:
+        """The epsilon of a cost at this budget's delta."""
+        return self.accountant.epsilon(cost, delta=self.delta)
 
-        Args:
-          cost: what is made.
-          tail: how much of delta the noise's cut tail takes; epsilon is that of the rest.
-        """
-        if tail >= self.delta:
-            return math.inf
-        return self.accountant.epsilon(cost, delta=self.delta - tail)
-
-    def allows(self, cost: DpEvent, *, tail: float = 0.0) -> bool:
+    def allows(self, cost: DpEvent) -> bool:
         """Whether a cost is within the budget."""
-        return math.isinf(self.epsilon) or self.spent(cost, tail=tail) <= self.epsilon
+        return math.isinf(self.epsilon) or self.spent(cost) <= self.epsilon
 
-    def require(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+    def require(self, cost: DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless the cost is within the budget."""
         if math.isinf(self.epsilon):
             return
-        if tail >= self.delta:
-            raise BudgetExceededError(
-                f"the noise multiplier is too small for a finite guarantee at delta {self.delta:g}:"
-                f" the noise has a largest magnitude, and that alone may add {tail:.1g} to delta."
-                " Use more noise or a larger delta."
-            )
-        if not self.allows(cost, tail=tail):
-            spent = round_up(self.spent(cost, tail=tail))
+        if not self.allows(cost):
+            spent = round_up(self.spent(cost))
             raise BudgetExceededError(
                 f"this would cost epsilon {spent} at delta {self.delta:g} "
                 f"({self.accountant.name}, adjacency {self.accountant.adjacency}), but the budget "
@@ -126,7 +114,6 @@ class RunRequest:
 
     Attributes:
       cost: of the whole run; it will be charged in pieces.
-      tail: what the cut tail of its noise takes of delta.
       purpose: what it is for, in a few words; public.
       num_steps: how many steps it will make, if it makes steps.
       parent: the run whose checkpoint it goes on from; None for a run from the start.
@@ -134,16 +121,30 @@ class RunRequest:
       is_secure: whether its noise comes from a secret key.
       records: the private table, of which a ledger may keep a salted fingerprint; a ledger looks
         at it only after it has found the cost within budget.
+      adjacency: for which its batches are drawn.
     """
 
     cost: DpEvent
-    tail: float = 0.0
     purpose: str = "release"
     num_steps: int | None = None
     parent: str | None = None
     parent_step: int | None = None
     is_secure: bool = True
     records: Any = None
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+
+    def require_adjacency(self, adjacency: Adjacency) -> None:
+        """Raises unless a ledger of this adjacency may count the run.
+
+        What add-remove promises holds for batches of a declared number of records, and for these
+        nothing else is promised.
+        """
+        if (self.adjacency is Adjacency.ADD_REMOVE) != (adjacency is Adjacency.ADD_REMOVE):
+            raise InvalidArgumentError(
+                f"budget.accountant must have the adjacency of the ledger, {adjacency}; got"
+                f" {self.adjacency}. Give both the same: of add-remove and another adjacency,"
+                " one takes the number of records as private, the other as public."
+            )
 
 
 class Run(Protocol):
@@ -153,7 +154,7 @@ class Run(Protocol):
     def run_id(self) -> str:
         """Names the run; goes into its checkpoints."""
 
-    def charge(self, cost: DpEvent, *, tail: float = 0.0, num_steps: int | None = None) -> None:
+    def charge(self, cost: DpEvent, *, num_steps: int | None = None) -> None:
         """Records a piece of the cost, or raises ``BudgetExceededError`` and records nothing.
 
         When it returns, the piece is paid for, whatever happens to the process.
@@ -163,7 +164,7 @@ class Run(Protocol):
 class Ledger(Protocol):
     """Is asked for the whole of a run first, and told every cost before the work it pays for."""
 
-    def ask(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+    def ask(self, cost: DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing.
 
         For work of several runs, such as private bounds and a fit: all of it is asked for before
@@ -178,9 +179,9 @@ class _InMemoryRun(NamedTuple):
     ledger: "InMemoryLedger"
     run_id: str
 
-    def charge(self, cost: DpEvent, *, tail: float = 0.0, num_steps: int | None = None) -> None:
+    def charge(self, cost: DpEvent, *, num_steps: int | None = None) -> None:
         del num_steps
-        self.ledger.charge(cost, tail=tail)
+        self.ledger.charge(cost)
 
 
 @dataclass
@@ -205,7 +206,6 @@ class InMemoryLedger:
 
     budget: Budget | None = None
     costs: list[DpEvent] = field(default_factory=list)
-    tail: float = 0.0
     _lock: threading.Lock = field(
         default_factory=threading.Lock, init=False, repr=False, compare=False
     )
@@ -233,28 +233,29 @@ class InMemoryLedger:
             " InMemoryLedger, which they would charge in vain. Use tacit.LedgerFile."
         )
 
-    def ask(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+    def ask(self, cost: DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing."""
-        self._require(cost, tail)
+        self._require(cost)
 
     def begin(self, request: RunRequest) -> Run:
         """Returns the run, or raises ``BudgetExceededError`` if not all of it can be paid."""
-        self._require(request.cost, request.tail)
+        if self.budget is not None:
+            request.require_adjacency(self.budget.accountant.adjacency)
+        self._require(request.cost)
         return _InMemoryRun(self, secrets.token_hex(8))
 
-    def charge(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+    def charge(self, cost: DpEvent) -> None:
         """Records a cost, or raises ``BudgetExceededError`` and records nothing."""
         with self._lock:
-            self._require(cost, tail)
+            self._require(cost)
             self.costs.append(cost)
-            self.tail += tail
 
-    def _require(self, cost: DpEvent, tail: float) -> None:
+    def _require(self, cost: DpEvent) -> None:
         if self.budget is None or math.isinf(self.budget.epsilon):
             return
         accountant = self.budget.accountant
         if not isinstance(accountant, RDP | GDP):
-            self.budget.require(ComposedDpEvent([*self.costs, cost]), tail=self.tail + tail)
+            self.budget.require(ComposedDpEvent([*self.costs, cost]))
             return
         rule = (RDPFilter.of_budget if isinstance(accountant, RDP) else GDPFilter)(
             epsilon=self.budget.epsilon,
@@ -263,5 +264,5 @@ class InMemoryLedger:
         )
         spending = Spending.none(rule)
         if self.costs:
-            spending = spending.plus(ComposedDpEvent(self.costs), tail=self.tail)
-        spending.require(cost, tail=tail)
+            spending = spending.plus(ComposedDpEvent(self.costs))
+        spending.require(cost)

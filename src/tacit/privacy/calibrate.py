@@ -13,24 +13,13 @@ from scipy.optimize import brentq
 
 from tacit import _check
 from tacit.errors import BudgetExceededError
+from tacit.privacy.accounting import PLD, Accountant
 from tacit.privacy.budget import Budget
 
-__all__ = ["extra_noise", "largest_batch", "leaving_a_tail", "most_steps", "smallest_noise"]
+__all__ = ["extra_noise", "largest_batch", "most_steps", "smallest_noise"]
 
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e6
 _MOST_EXTRA_NOISE = 1.5
-
-_TAIL_SHARE = 2.0**-8
-"""The part of delta that calibration leaves to the noise's cut tail, which depends on the model.
-
-At delta 1e-5 it suffices for 2.4 million parameters over 3515 steps. It costs about a thousandth of
-epsilon.
-"""
-
-
-def leaving_a_tail(budget: Budget) -> Budget:
-    """Returns the part of a budget that calibration may use, where the tail is not known yet."""
-    return replace(budget, delta=budget.delta * (1 - _TAIL_SHARE))
 
 
 def extra_noise(cost_of: Callable[[float], DpEvent], left: Budget | None) -> float:
@@ -82,34 +71,59 @@ def smallest_noise(
     if math.isinf(budget.epsilon):
         return 0.0
 
-    def excess(log_noise: float) -> float:
+    def excess(log_noise: float, accountant: Accountant) -> float:
         # Epsilon is close to a power of the noise, so that a secant in logarithms goes straight
         # to the answer; the ends keep it finite.
-        ratio = budget.spent(cost_of(math.exp(log_noise))) / budget.epsilon
-        return math.log(min(max(ratio, 1e-9), 1e9))
+        spent = accountant.epsilon(cost_of(math.exp(log_noise)), delta=budget.delta)
+        return math.log(min(max(spent / budget.epsilon, 1e-9), 1e9))
 
+    exact = budget.accountant
+    start, slope = _search(lambda x: excess(x, _rougher(exact)), budget, tolerance)
+    low, high, noise = -math.inf, math.inf, start
+    # The rough search is off by a little, which its slope removes in a step or two.
+    while True:
+        left = -excess(noise, exact)
+        low, high = (low, noise) if left >= 0 else (noise, high)
+        if high - low <= tolerance / 8 or 0 <= left <= slope * tolerance / 8:
+            return math.exp(high)
+        if high <= math.log(_LEAST_NOISE):
+            return _LEAST_NOISE
+        if low > math.log(_MOST_NOISE):
+            raise _too_little_noise(budget)
+        noise = max(noise - left / slope + tolerance / 16, math.log(_LEAST_NOISE))
+        if not low < noise < high:
+            noise = (low + high) / 2
+
+
+def _search(
+    excess: Callable[[float], float], budget: Budget, tolerance: float
+) -> tuple[float, float]:
+    """Returns where a falling function is zero, and how steeply it falls there; at least 0.1."""
     low = high = 0.0
     if excess(0.0) > 0:
         while excess(high := high + math.log(4)) > 0:
             low = high
             if high > math.log(_MOST_NOISE):
-                raise BudgetExceededError(
-                    f"no noise multiplier up to {_MOST_NOISE:g} brings the cost down to epsilon "
-                    f"{budget.epsilon:g} at delta {budget.delta:g}: part of it does not depend "
-                    "on the noise. Use fewer steps or a larger budget."
-                )
+                raise _too_little_noise(budget)
     else:
         while excess(low := low - math.log(4)) <= 0:
             high = low
             if low < math.log(_LEAST_NOISE):
-                break
-    if excess(low) <= 0:
-        noise = max(_LEAST_NOISE, math.exp(low))
-    else:
-        noise = math.exp(brentq(excess, low, high, xtol=tolerance / 8, rtol=1e-12))
-    while not budget.allows(cost_of(noise)):
-        noise *= 1 + tolerance / 4
-    return noise
+                return math.log(_LEAST_NOISE), 1.0
+    root = brentq(excess, low, high, xtol=tolerance / 8, rtol=1e-12)
+    return root, max(0.1, (excess(root - 0.01) - excess(root + 0.01)) / 0.02)
+
+
+def _too_little_noise(budget: Budget) -> BudgetExceededError:
+    return BudgetExceededError(
+        f"no noise multiplier up to {_MOST_NOISE:g} brings the cost down to epsilon "
+        f"{budget.epsilon:g} at delta {budget.delta:g}: part of it does not depend "
+        "on the noise. Use fewer steps or a larger budget."
+    )
+
+
+def _rougher(accountant: Accountant) -> Accountant:
+    return accountant.rougher() if isinstance(accountant, PLD) else accountant
 
 
 def most_steps(
@@ -148,17 +162,33 @@ def largest_batch(cost_of: Callable[[int], DpEvent], budget: Budget, *, maximum:
 
 
 def _largest(cost_of: Callable[[int], DpEvent], budget: Budget, maximum: int, unit: str) -> int:
-    low, high = 0, 1
-    while high <= maximum and budget.allows(cost_of(high)):
-        low, high = high, min(2 * high, maximum) if high < maximum else maximum + 1
-    if low == 0:
+    # What a rough accountant allows is allowed, and nearly all that is.
+    rough = _last(
+        lambda choice: replace(budget, accountant=_rougher(budget.accountant)).allows(
+            cost_of(choice)
+        ),
+        0,
+        1,
+        maximum,
+    )
+    last = _last(lambda choice: budget.allows(cost_of(choice)), rough, rough // 64 + 1, maximum)
+    if last == 0:
         raise BudgetExceededError(
             f"not even one {unit} is possible within epsilon {budget.epsilon:g} at delta "
             f"{budget.delta:g}. Use more noise or a larger budget."
         )
+    return last
+
+
+def _last(is_allowed: Callable[[int], bool], low: int, step: int, maximum: int) -> int:
+    """Returns the last allowed choice up to a maximum; ``low`` is allowed, or zero."""
+    while low < maximum and is_allowed(high := min(low + step, maximum)):
+        low, step = high, 2 * step
+    if low == maximum:
+        return low
     while high - low > 1:
         middle = (low + high) // 2
-        if budget.allows(cost_of(middle)):
+        if is_allowed(middle):
             low = middle
         else:
             high = middle

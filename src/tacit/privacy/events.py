@@ -24,7 +24,6 @@ __all__ = [
     "event_to_json",
     "noise_multipliers",
     "num_shards",
-    "of_one_record",
     "repeated",
 ]
 
@@ -146,24 +145,6 @@ def num_shards(event: DpEvent) -> int:
             return max((num_shards(part) for part in event.events), default=1)
         case _:
             return 1
-
-
-def of_one_record(event: DpEvent) -> DpEvent:
-    """Returns the part of a cost that concerns one record: of disjoint shards, its own.
-
-    Example:
-      >>> of_one_record(repeated(ParallelDpEvent(dp_accounting.GaussianDpEvent(2.0), 5), 3))
-      SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=3)
-    """
-    match event:
-        case ParallelDpEvent():
-            return of_one_record(event.event)
-        case dp_accounting.SelfComposedDpEvent():
-            return dp_accounting.SelfComposedDpEvent(of_one_record(event.event), event.count)
-        case dp_accounting.ComposedDpEvent():
-            return dp_accounting.ComposedDpEvent([of_one_record(part) for part in event.events])
-        case _:
-            return event
 
 
 def event_to_json(event: DpEvent) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, PLD, Accountant, Adjacency, round_up
 from tacit.privacy.events import event_from_json
+from tacit.privacy.statement.format_1 import stated_tail
 from tacit.privacy.trade_off import TradeOff, gaussian_mu, posterior_probability
 
 __all__ = ["Explanation", "explain", "explain_cost", "explain_statement"]
@@ -165,13 +166,13 @@ def explain_statement(statement: Mapping[str, Any]) -> Explanation:
     """Explains a privacy statement from its executed cost.
 
     Guarantee:
-      The bounds hold for the run if the statement is true, with what the noise's cut tail takes.
+      The bounds hold for the run if the statement is true.
 
     Args:
       statement: what ``Statement.to_json`` returned, or ``statement.json`` holds.
     """
     try:
-        delta, tail = float(statement["delta"]), float(statement["tail"])
+        delta, tail = float(statement["delta"]), stated_tail(statement)
         epsilon = float(statement["epsilon"])
         adjacency = Adjacency(str(statement["adjacency"]).partition(":")[0])
         cost = event_from_json(statement["cost"])

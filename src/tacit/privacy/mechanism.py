@@ -1,40 +1,66 @@
 """The one way in for records: a clipped, noisy sum that knows its own cost.
 
-The whole privacy argument of tacit is on this page. A release
+The whole privacy argument of tacit is on this page, and it is about the numbers that the machine
+computes. A release is
 
-    sum over drawn records of clip(query(record)) + N(0, (noise_multiplier * clip_norm)**2)
+    clip_norm * g / rate * (f(D) + K),
 
-is a Gaussian mechanism on a sampled batch: the sampler draws by a public rule, the clip bounds what
-one record can add to ``clip_norm`` (sensitivity), and the noise is scaled to that bound. The
-estimate divides by the public sampling rate, never by the realised batch size, so an empty batch
-is an ordinary release: noise, counted. What is computed from releases alone is free. Before the
-noisy sum leaves it is rounded to a grid a little finer than the noise, because the last bits of
-floating-point sums tell more than their values.
+where ``g`` is the spacing of a public lattice in clip norms, ``f(D)`` are integers, the sum over
+the drawn records of clipped contributions as computed and rounded to the lattice, and the ``K`` are
+independent integers, each a Gaussian of standard deviation ``noise_multiplier / g`` rounded to the
+nearest integer.
+
+1. *Sensitivity.* One record moves ``f`` by at most ``1 / g`` in l2 norm: records are clipped by
+   proven upper bounds on their norms to a little less than the clip norm, and the rest covers every
+   rounding on the way (`tacit.privacy.lattice`). Records lie in the slots of a batch by a uniformly
+   random injection, so that all others lie in the same slots whether a record is drawn or not.
+2. *Noise.* For integers ``f``, ``f + round(N) = round(f + N)``. So a release is a function of
+   ``f(D) + N`` with real Gaussian ``N``: exactly the Gaussian mechanism of the literature on a
+   sampled batch, and post-processing of it. Every theorem about that mechanism holds word for word.
+   The ``K`` are sampled exactly (`tacit.privacy.noise`).
+3. *Cost.* It depends on the sampling and the noise multiplier. The estimate divides by the public
+   sampling rate, never by the realised batch size, so an empty batch is an ordinary release: noise,
+   counted. What is computed from releases alone is post-processing and costs nothing.
+
+Integers that pass the 32 or 64 bits they are kept in wrap around. That is post-processing, too: it
+could cost accuracy, never privacy.
 """
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import dp_accounting
 import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent
 
-from tacit import _check, _tree
+from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy import clipping
-from tacit.privacy.clipping import Clipping, Flat
-from tacit.privacy.noise import with_noise
+from tacit.privacy.clipping import Adding, Clipping, Flat, Summation
+from tacit.privacy.noise import noisy
 from tacit.privacy.sampling import Sampling
-from tacit.tables import ClippedSum, Distributed, Scattered, as_summing, as_table, on_table
+from tacit.tables import (
+    Keys,
+    Scattered,
+    as_summing,
+    as_table,
+    drawn_batch,
+    in_rows,
+    on_table,
+    out_of_rows,
+)
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["GaussianSum"]
 
 _SMALLEST_CLIP_NORM = 1e-10
-"""Coordinates below 1e-19 have no square in float32. Against norms from here on, a million million
-of them are less than the margin by which clipping inflates a norm."""
+"""Coordinates below 1e-19 have no square in float32. Beside norms from here on, a million million
+of them do not matter."""
+
+_ROUNDED_UP = 1 + 2.0**-22
+"""A traced multiplier is a float32, which may be the rounded-down one of the cost's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +70,16 @@ class GaussianSum:
     Guarantee:
       With ``noise_multiplier > 0`` each call is one release with privacy cost ``cost`` (or, when a
       multiplier is passed to the call, ``sampling.cost`` of that one), under the adjacencies that
-      the accounting table admits for the sampling. The result depends on the records only through
-      that release. With ``noise_multiplier == 0`` nothing is promised and ``cost`` says so. The
-      two do not mix: a release without noise takes no multiplier, and one with noise takes only a
-      positive one. (A traced multiplier that is not positive makes the result NaN.)
+      the accounting table admits for the sampling, in the arithmetic that the machine executes. The
+      result depends on the records only through that release. With ``noise_multiplier == 0``
+      nothing is promised and ``cost`` says so. The two do not mix: a release without noise takes no
+      multiplier, and one with noise takes only a positive one. (A traced multiplier or clip norm
+      that is not positive makes the result NaN.)
 
     Args:
       sampling: how the batch is drawn.
-      clip_norm: the largest l2 norm that one record contributes; ``inf`` only without noise.
+      clip_norm: by how much one record can move the sum at most, in l2 norm; ``inf`` only without
+        noise. Records are clipped to a little less (`headroom`).
       noise_multiplier: noise standard deviation of the sum divided by ``clip_norm``.
       clipping: the rule that enforces the bound.
       chunk_size: how many per-record contributions are held in memory at once; never part of
@@ -79,11 +107,7 @@ class GaussianSum:
     def __post_init__(self) -> None:
         _check.positive(clip_norm=self.clip_norm, infinite=True)
         _check.non_negative(noise_multiplier=self.noise_multiplier)
-        if self.clip_norm < _SMALLEST_CLIP_NORM:
-            raise InvalidArgumentError(
-                f"clip_norm must be at least {_SMALLEST_CLIP_NORM}; got {self.clip_norm}."
-                " Scale the loss up instead."
-            )
+        _require_clip_norm(self.clip_norm)
         if math.isinf(self.clip_norm) and self.noise_multiplier > 0:
             raise InvalidArgumentError(
                 "clip_norm must be finite when noise_multiplier > 0; got inf. Without a clip no"
@@ -130,6 +154,7 @@ class GaussianSum:
         data: Tree,
         *,
         noise_multiplier: Scalar | float | None = None,
+        clip_norm: Scalar | float | None = None,
         record_key: Key | None = None,
     ) -> Tree:
         """Returns a private estimate of the sum of ``query(record, key)`` over all records.
@@ -140,25 +165,16 @@ class GaussianSum:
           data: the records: a tree in which every leaf has one row for each, or a table of
             `tacit.tables`, wherever it is.
           noise_multiplier: replaces the configured one, for schedules; positive, may be traced.
+          clip_norm: likewise. It must not depend on the records but through releases.
           record_key: replaces the key from which the records' keys come, so that several calls
             can show a record the same dropout mask. The clip bounds a record whatever its mask is,
             so this key may be known and used again. Batch and noise still come from ``key``,
             which must not be derived from it.
         """
         self._require_isolated(lambda _, record, key: query(record, key), None, data, key)
-
-        def clipped_sum(records: Tree, keys: Key, mask: Array) -> Tree:
-            return clipping.clipped_sum(
-                query,
-                records,
-                keys,
-                mask,
-                clipping=self.clipping,
-                clip_norm=self.clip_norm,
-                chunk_size=self.chunk_size,
-            )
-
-        return self._release_on(data, key, clipped_sum, noise_multiplier, record_key)
+        summation = clipping.summation_of(query, as_table(data).record, key)
+        call = _Call(noise_multiplier, clip_norm, record_key)
+        return self._release_on(data, key, summation, call)
 
     def gradient(
         self,
@@ -168,66 +184,91 @@ class GaussianSum:
         data: Tree,
         *,
         noise_multiplier: Scalar | float | None = None,
+        clip_norm: Scalar | float | None = None,
         record_key: Key | None = None,
     ) -> Tree:
         """Returns a private estimate of the gradient of the summed ``loss(params, record, key)``.
 
-        Equals calling the release with the gradient as its query; it is a method of its own
-        because clipped gradients can be summed without forming them.
+        Equals calling the release with the gradient as its query, up to rounding; it is a method of
+        its own because clipped gradients can be summed without forming them.
         """
         self._require_isolated(loss, params, data, key)
+        record = as_table(data).record
+        summation = clipping.gradient_summation_of(loss, params, record, key)
+        call = _Call(noise_multiplier, clip_norm, record_key)
+        return self._release_on(data, key, summation, call)
 
-        def clipped_sum(records: Tree, keys: Key, mask: Array) -> Tree:
-            return clipping.clipped_gradient_sum(
-                loss,
-                params,
+    def headroom(self, loss: RecordLoss, params: Params, record: Tree) -> float:
+        """Returns the share of the clip norm that is kept for rounding, for gradients of a loss.
+
+        Args:
+          loss: a function of parameters, one record and its key.
+          params: the parameters, or their shapes.
+          record: one record, or its shapes.
+
+        Example:
+          >>> from tacit.privacy.sampling import FullBatch
+          >>> release = GaussianSum(
+          ...     sampling=FullBatch(num_records=9), clip_norm=1.0, noise_multiplier=1.0)
+          >>> kept = release.headroom(lambda w, x, key: jnp.tanh(x @ w).sum(), jnp.ones((8, 4)),
+          ...                         jnp.ones(8))
+          >>> f"{kept:.2%}"
+          '0.80%'
+        """
+        key = jax.eval_shape(jax.random.key, 0)
+        return 1 - clipping.gradient_summation_of(loss, params, record, key).lattice.share
+
+    def _release_on(self, data: Tree, key: Key, summation: Summation, call: "_Call") -> Tree:
+        """Makes one release; where devices share the table, all of them make it together."""
+
+        def release(table: Tree, key: Key, call: _Call) -> Tree:
+            return self._release(key, summation, table, call)
+
+        return on_table(release, data, key, call)
+
+    def _release(self, key: Key, summation: Summation, data: Tree, call: "_Call") -> Tree:
+        """Draws, clips, sums, adds noise and divides by the public rate."""
+        multiplier, bound = self._multiplier(call.noise_multiplier), self._bound(call.clip_norm)
+        batch_key, own_key, slots_key, noise_key = jax.random.split(key, 4)
+        keys = Keys(own_key if call.record_key is None else call.record_key, slots_key)
+        lattice, rate = summation.lattice, self.sampling.rate
+        spacing = 2.0**-lattice.exponent
+        adding, inner = Adding(), bound
+        if multiplier is not None:
+            num_limbs = lattice.num_limbs(self.sampling.capacity)
+            adding = Adding(units=1 / (bound * spacing), num_limbs=num_limbs)
+            inner = bound * lattice.share
+
+        def clipped_sum(records: Tree, keys: Key, mask: Array) -> Array:
+            total = summation.clipped_sum(
                 records,
                 keys,
                 mask,
                 clipping=self.clipping,
-                clip_norm=self.clip_norm,
+                clip_norm=inner,
                 chunk_size=self.chunk_size,
+                adding=adding,
             )
+            return summation.in_one(total, adding)
 
-        return self._release_on(data, key, clipped_sum, noise_multiplier, record_key)
-
-    def _release_on(
-        self,
-        data: Tree,
-        key: Key,
-        clipped_sum: ClippedSum,
-        noise_multiplier: Scalar | float | None,
-        record_key: Key | None,
-    ) -> Tree:
-        """Makes one release; where devices share the table, all of them make it together."""
-
-        def release(table: Tree, key: Key, *others: Any) -> Tree:
-            return self._release(key, clipped_sum, table, *others)
-
-        return on_table(release, data, key, noise_multiplier, record_key)
-
-    def _release(
-        self,
-        key: Key,
-        clipped_sum: ClippedSum,
-        data: Tree,
-        noise_multiplier: Scalar | float | None,
-        record_key: Key | None,
-    ) -> Tree:
-        """Draws, clips, sums, adds noise, rounds and divides by the public rate."""
-        std = self._std(noise_multiplier)
-        batch_key, own_key, noise_key = jax.random.split(key, 3)
-        batch = self.sampling.draw(batch_key)
-        source = own_key if record_key is None else record_key
         table = as_summing(data)
-        total = table.clipped_sum(batch, source, clipped_sum, rate=self.sampling.rate)
-        if std is not None:
-            total = with_noise(noise_key, total, std=std)
-        released = total.gathered() if isinstance(total, Scattered) else total
-        return jax.tree.map(lambda value: value / self.sampling.rate, released)
+        batch = drawn_batch(self.sampling, batch_key, table)
+        total, is_known = table.clipped_sum(batch, keys, clipped_sum, rate=rate)
+        scale = jnp.where(is_known, 1 / rate, jnp.nan)
+        if multiplier is not None:
+            total = _with_noise(
+                noise_key,
+                total,
+                ratio=multiplier / spacing,
+                scale=scale * bound * spacing,
+                dtype=summation.dtype,
+            )
+            scale = jnp.ones(())
+        whole = total.gathered() if isinstance(total, Scattered) else total
+        return summation.apart(whole[0] * scale.astype(whole.dtype))
 
-    def _std(self, noise_multiplier: Scalar | float | None) -> Scalar | float | None:
-        """The standard deviation of a call's noise on the sum; None where there is none."""
+    def _multiplier(self, noise_multiplier: Scalar | float | None) -> Scalar | float | None:
+        """The noise multiplier of a call; None where there is no noise."""
         if not self.is_private:
             if noise_multiplier is not None:
                 raise InvalidArgumentError(
@@ -236,14 +277,25 @@ class GaussianSum:
                 )
             return None
         if noise_multiplier is None:
-            return self.noise_multiplier * self.clip_norm
+            return self.noise_multiplier
         if isinstance(noise_multiplier, jax.core.Tracer):
             # Nothing can be raised for a traced value; NaN is the one answer that tells nothing.
-            std = noise_multiplier * self.clip_norm
-            return jnp.where(noise_multiplier > 0, std, jnp.nan)
+            return jnp.where(noise_multiplier > 0, noise_multiplier * _ROUNDED_UP, jnp.nan)
         multiplier = float(noise_multiplier)
         _check.positive(noise_multiplier=multiplier)
-        return multiplier * self.clip_norm
+        return multiplier
+
+    def _bound(self, clip_norm: Scalar | float | None) -> Scalar | float:
+        """The clip norm of a call."""
+        if clip_norm is None:
+            return self.clip_norm
+        if isinstance(clip_norm, jax.core.Tracer):
+            is_usable = (clip_norm >= _SMALLEST_CLIP_NORM) & jnp.isfinite(clip_norm)
+            return jnp.where(is_usable, clip_norm, jnp.nan)
+        norm = float(clip_norm)
+        _check.positive(clip_norm=norm, infinite=not self.is_private)
+        _require_clip_norm(norm)
+        return norm
 
     def _require_isolated(self, loss: RecordLoss, params: Params, data: Tree, key: Key) -> None:
         num_records = self.sampling.num_records
@@ -256,8 +308,44 @@ class GaussianSum:
                 f"data has {found} records but the sampling was configured with"
                 f" num_records={num_records}. The rate, and so the cost, would be wrong."
             )
-        record = as_table(data).record
-        num_rows = _tree.num_records(data) if isinstance(data, Distributed) else None
-        clipping.require_isolated(
-            loss, params, record, key, num_records=num_records, num_rows=num_rows
+        clipping.require_isolated(loss, params, as_table(data).record, key, records=data)
+
+
+class _Call(NamedTuple):
+    """What one call replaces of the configuration; None where it is meant."""
+
+    noise_multiplier: Scalar | float | None
+    clip_norm: Scalar | float | None
+    record_key: Key | None
+
+
+def _require_clip_norm(clip_norm: float) -> None:
+    if clip_norm < _SMALLEST_CLIP_NORM:
+        raise InvalidArgumentError(
+            f"clip_norm must be at least {_SMALLEST_CLIP_NORM}; got {clip_norm}."
+            " Scale the loss up instead."
         )
+
+
+def _with_noise(
+    key: Key, total: Array | Scattered, *, ratio: Any, scale: Array, dtype: Any
+) -> Array | Scattered:
+    """Returns a sum with noise on each number, the same wherever the sum lies.
+
+    Where it lies in slices on several devices, each makes the noise of its own slice only.
+    """
+    size = total.size if isinstance(total, Scattered) else total.shape[1]
+    own = total.own if isinstance(total, Scattered) else in_rows(total)
+    first_column = total.first_column if isinstance(total, Scattered) else 0
+    released = noisy(
+        key,
+        own,
+        ratio=ratio,
+        scale=scale,
+        num_columns=-(-size // 2),
+        first_column=first_column,
+        dtype=dtype,
+    )[None]
+    if isinstance(total, Scattered):
+        return total.with_own(released)
+    return out_of_rows(released, size)

@@ -1,262 +1,422 @@
-"""Gaussian noise whose tail and precision are stated.
+"""Exactly sampled Gaussian noise on a lattice: normals of any precision, rounded to integers.
 
-``jax.random.normal`` in single precision never exceeds 5.42 in magnitude. That is too short for
-privacy: an output beyond the edge of the noise around one data set proves that it was not made
-from that data set. A record moves the edge of coordinate j by v_j noise standard deviations,
-which reveals it with probability about phi(t) |v_j| when the edge is at t, and sum |v_j| <=
-sqrt(d) / noise_multiplier. Over T releases that must be far below delta: with d = 2.4 million,
-T = 3515 and delta = 1e-5 the edge must lie beyond 8.5. Here it lies at 8.89, and ``tail_delta``
-bounds what is left.
+The engine's sums are integers f on a public lattice. What it releases is f + K, times the spacing,
+where the K are independent and
 
-A sum of floats with float noise leaks in a second way: its last bits are those of the numbers that
-went in, and tell which sum is under the noise. So a noisy sum must pass ``rounded_to_grid`` before
-anyone sees it.
+    P(K = k) = Phi((k + 1/2) / ratio) - Phi((k - 1/2) / ratio),
+
+a normal of standard deviation ``ratio`` (in units of the spacing), rounded to the nearest integer.
+Because f is whole, f + K is the *real-valued* Gaussian mechanism's output, rounded: a release is
+post-processing of the mechanism that the accountants analyse, with no cut tail and no bits
+below the noise.
+
+The integers are defined by mathematics, so every implementation has the same. Column c of a draw
+has four words w0 ... w3 and sixteen further words v0 ... v7 and v8 ... v15, all of 32 bits:
+
+    u     = 0.w0 w1 v0 ... v7 1    the bits of these words behind the binary point, and a last one
+    a     = w2 w3 v8 ... v15 1     written likewise; its first three bits s0 s1 s2 are taken off
+    theta = pi/4 * 0.(the others)
+    R     = ratio sqrt(-2 ln u)
+    (x, y) = (cos theta, sin theta), exchanged if s2 = 1
+    K[0, c] = round(R x), negated if s0 = 1;  K[1, c] = round(R y), negated if s1 = 1
+
+The last 1 is the middle of the cell of width 2^-320 (2^-317) that the words name. The words are
+row i, column c of ``jax.random.bits(key, (4, num_columns))``; the further ones are
+``jax.random.bits(jax.random.fold_in(key, c), (16,))``, which the generator of `tacit.rng` makes
+under another nonce. ``tests/privacy/rounded_gaussian_vectors.json`` has words and integers to check
+an implementation with.
+
+Hardly any column needs its further words. Double precision with a proven error bound decides all
+but about ``2^-44 ratio`` of them; `tacit.privacy.refinement` decides those, one after the other.
+How long a draw takes therefore depends on the noise, though never on the records.
+
+Reference:
+  Box and Muller, *A note on the generation of random normal deviates*, 1958.
 """
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from tacit import _check, _tree
+from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.rng import words_between
-from tacit.tables import Scattered
+from tacit.privacy.lattice import LIMB_BITS
+from tacit.privacy.refinement import FURTHER_WORDS, LARGEST_RATIO, refined, split_words
+from tacit.rng import CHACHA20, words_between
 from tacit.typing import Array, Key, Tree
 
-__all__ = [
-    "MAX_MAGNITUDE",
-    "gaussian_noise",
-    "normals_from_words",
-    "rounded_to_grid",
-    "tail_delta",
-    "with_noise",
-]
+__all__ = ["integers_from_words", "noisy", "rounded_gaussian"]
 
-_RADIUS_BITS = 56
+# The bound on the relative error of a value in double precision; see `_values_and_errors`.
+_RELATIVE_ERROR = 2.0**-46
 
-MAX_MAGNITUDE = math.sqrt(2 * (_RADIUS_BITS + 1) * math.log(2))
-"""The largest standard normal that can occur, 8.889, and the largest norm of a pair of them."""
+# Columns that are drawn together: their words and intermediate results stay in the cache.
+_PART = 32768
+
+Release: TypeAlias = Callable[[Array, Array, Tree], Tree]
+"""Makes the result of some columns from their high and low words and the integers."""
 
 
-def with_noise(key: Key, total: Tree | Scattered, *, std: float | Array) -> Tree | Scattered:
-    """Returns a sum with `gaussian_noise` on it, rounded by `rounded_to_grid`.
-
-    Guarantee:
-      Each number of the sum gets its noise once, and the same noise wherever the sum lies. Where it
-      lies in slices on several devices, each makes the noise of its own slice and of no other; of
-      more than 3.4e9 numbers it raises, because 32 bits cannot count the words of their noise.
-    """
-    if not isinstance(total, Scattered):
-        noise = gaussian_noise(key, total, std=std)
-        return rounded_to_grid(jax.tree.map(jnp.add, total, noise), std=std)
-    own, num_columns = total.own, total.num_columns
-    rows = jnp.arange(5, dtype=jnp.uint32)
-    starts = rows * np.uint32(num_columns) + total.first_column.astype(jnp.uint32)
-    # One after the other, which stays in the cache and takes half the time of all at once.
-    words = jax.lax.map(
-        lambda start: words_between(key, start, own.shape[1], num_words=5 * num_columns), starts
-    )
-    slice_noise = normals_from_words(words) * jnp.asarray(std, jnp.float32)
-    noisy: Array = rounded_to_grid(own + slice_noise.astype(own.dtype), std=std)
-    return total.with_own(noisy)
-
-
-def gaussian_noise(key: Key, tree: Tree, *, std: float | Array) -> Tree:
-    """Returns independent normal noise with the shapes of ``tree``.
+def rounded_gaussian(
+    key: Key,
+    *,
+    ratio: float | Array,
+    num_columns: int,
+    first_column: int | Array = 0,
+    length: int | None = None,
+) -> tuple[Array, Array]:
+    """Returns columns of a draw of 2 x ``num_columns`` integers, as this module defines them.
 
     Guarantee:
-      Every value is ``std`` times a standard normal, independent of the others under a secret
-      key of ``tacit.rng``. The normals come in pairs, a radius and a direction. The radius is
-      the exact quantile of one of 2**56 equally likely, equally spaced probabilities, the
-      direction one of 2**24 equally likely, equally spaced angles; both are then rounded to
-      single precision with a relative error below 1e-6. No value exceeds
-      ``MAX_MAGNITUDE * std``; ``tail_delta`` bounds the cost. The finite grid itself is outside
-      the guarantee; ``rounded_to_grid`` hides it in a sum.
+      Under a secret key of `tacit.rng` the integers are independent of each other and of everything
+      else, and each has the law of a rounded normal up to a total variation of 2^-200. That
+      changes no delta that a double can hold, so nothing is charged for it. It supposes IEEE
+      double precision, as on CPUs and CUDA devices.
 
     Args:
       key: used up by this call.
-      tree: arrays, or anything with a shape and a floating dtype, such as
-        ``jax.ShapeDtypeStruct``. Only shapes and dtypes are read.
-      std: the standard deviation, zero or more; may be traced. Zero gives exact zeros.
+      ratio: the standard deviation, at most 2**40. A number is used exactly as it is. An array may
+        be traced, and must have been rounded up before; one that is not a positive number, or is
+        too large, gives the least 64-bit integer everywhere.
+      num_columns: of the whole draw, less than 2**30.
+      first_column: where the slice begins; may be traced.
+      length: how many columns it has; by default all. It must end within the draw: what lies
+        beyond repeats the words of other columns.
 
     Returns:
-      A tree of the same structure and shapes, in float32 or wider: the noise of bfloat16
-      parameters keeps its precision.
+      int32[2, length] and uint32[2, length], the high and low words of 64-bit integers.
 
     Example:
       >>> from tacit.rng import seeded_key
-      >>> noise = gaussian_noise(seeded_key(0), {"w": jnp.zeros((2, 3))}, std=2.0)
-      >>> noise["w"].shape
-      (2, 3)
+      >>> high, low = rounded_gaussian(seeded_key(0), ratio=1e6, num_columns=2)
+      >>> print(low.astype("int32"))
+      [[  344419   443141]
+       [-1146606   316160]]
     """
-    if isinstance(std, int | float):
-        _check.non_negative(std=std)
-    leaves, treedef = jax.tree.flatten(tree)
-    for leaf in leaves:
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise InvalidArgumentError(
-                f"tree must have floating leaves; got {leaf.dtype}. Cast it before adding noise."
-            )
-    # One draw for the whole tree: a draw for each leaf would compile the generator once for each.
-    words = jax.random.bits(key, (5, -(-_tree.size(tree) // 4)), jnp.uint32)
-    # Rows one after the other, which takes a quarter less time than a reshape to one row: there the
-    # compiler finds the row of each value by division.
-    values = jnp.concatenate(list(normals_from_words(words) * jnp.asarray(std, jnp.float32)))
-    noise, start = [], 0
-    for leaf in leaves:
-        stop = start + math.prod(leaf.shape)
-        dtype = jnp.promote_types(leaf.dtype, jnp.float32)
-        noise.append(values[start:stop].reshape(leaf.shape).astype(dtype))
-        start = stop
-    return jax.tree.unflatten(treedef, noise)
+    ratio_words, valid = _checked_ratio(ratio)
+    length = num_columns if length is None else length
+    first = _checked_start(num_columns, first_column, length)
+    high, low = _rounded_gaussian(key, ratio_words, first, num_columns=num_columns, length=length)
+    return jnp.where(valid, high, -(2**31)), jnp.where(valid, low, 0)
 
 
-def rounded_to_grid(tree: Tree, *, std: float | Array) -> Tree:
-    """Rounds a noisy sum to the nearest multiples of a power of two from std/32 to std/16.
+def noisy(
+    key: Key,
+    integers: Array,
+    *,
+    ratio: float | Array,
+    scale: float | Array,
+    num_columns: int,
+    first_column: int | Array = 0,
+    dtype: Any = jnp.float32,
+) -> Array:
+    """Returns ``scale * (f + K)`` for the integers f and the K of `rounded_gaussian`.
 
     Guarantee:
-      The result depends on ``tree`` only through the multiples, and the grid only on ``std``. It
-      is computed from the noisy sum alone, so it costs no privacy; it is unbiased up to the noise's
-      own precision, and adds at most std**2 / 3072 (0.033 %) to the variance.
-
-    What this buys: without it the last bits of a sum tell it from a neighbouring one whatever the
-    noise. A single-precision noise value plus a number is a multiple of that number's last bit, and
-    in double precision the bits below the noise's are those of the sum itself. On the grid both
-    are gone: a cell holds about 2**18 values of the noise or more, so that its probability is the
-    Gaussian's to about 2**-18 of itself.
-
-    What remains is an estimate and not a proof. These deviations differ from cell to cell; if they
-    are as good as independent, d values tell of them as much as a divergence of d * 2**-36. A
-    proof would take noise that is discrete to begin with. A float sum can also move by its own
-    rounding errors when a record changes, about 1e-7 of the sum's size.
+      The result is a function of f + K, ``ratio`` and ``scale`` alone, computed in 64-bit integers
+      and double precision and cast at the end. If the neighbours of f are no further than S from it
+      in the l2 norm, it is post-processing of a Gaussian mechanism with sensitivity S
+      and standard deviation ``ratio``. A ratio that is not positive or not a number is refused,
+      or where it is an array, gives NaN everywhere.
 
     Args:
-      tree: a sum with noise of this standard deviation, in float32 or wider.
-      std: may be traced. Zero leaves the values as they are.
+      key: used up by this call.
+      integers: int32[num_limbs, 2, length]. With one limb it is f; with two, f is the first plus
+        ``2**LIMB_BITS`` times the second, of any sign and size.
+      ratio: as for `rounded_gaussian`.
+      scale: the spacing of the lattice in units of the result; may be traced.
+      num_columns: of the whole draw, as for `rounded_gaussian`.
+      first_column: where the integers stand in it; may be traced.
+      dtype: of the result.
 
     Example:
-      >>> print(rounded_to_grid(jnp.array([0.1, 1.0, -2.55]), std=1.0))
-      [ 0.125   1.     -2.5625]
-
-    Reference:
-      Mironov, *On significance of the least significant bits for differential privacy*, 2012;
-      there the rounding is to a multiple that is coarser than the noise.
+      >>> from tacit.rng import seeded_key
+      >>> f = jnp.array([[[0, 100], [200, -100]]])
+      >>> print(noisy(seeded_key(0), f, ratio=3.0, scale=0.5, num_columns=2))
+      [[  0.5  50.5]
+       [ 98.5 -49.5]]
     """
-    # The bits of the exponent alone are the largest power of two that is no larger; logarithms
-    # and powers in floating point need not be exact.
-    bits = jax.lax.bitcast_convert_type(jnp.asarray(std, jnp.float32), jnp.uint32)
-    power = jax.lax.bitcast_convert_type(bits & jnp.uint32(0x7F800000), jnp.float32)
-    spacing = power / 16
-
-    def rounded(value: Array) -> Array:
-        own = spacing.astype(value.dtype)
-        return jnp.where(own > 0, jnp.round(value / jnp.where(own > 0, own, 1)) * own, value)
-
-    return jax.tree.map(rounded, tree)
+    ratio_words, valid = _checked_ratio(ratio)
+    first = _checked_start(num_columns, first_column, integers.shape[-1])
+    with jax.enable_x64(True):
+        scale = jnp.where(valid, jnp.asarray(scale, jnp.float64), jnp.nan)
+        scale_words = lax.bitcast_convert_type(scale, jnp.uint32)
+    return _noisy(
+        key, integers, ratio_words, scale_words, first, num_columns=num_columns, dtype=dtype
+    )
 
 
-def normals_from_words(words: Array) -> Array:
-    """Maps uint32[5, n] uniform words to float32[4, n] independent standard normals.
+def integers_from_words(
+    words: Array, further_words: Callable[[Array], Array], *, ratio: float | Array
+) -> tuple[Array, Array]:
+    """Maps words to integers, as this module defines it.
 
-    The Box-Muller transform of two pairs. Each has a word for the radius, and a word of which
-    24 bits are the direction; the radius takes the other 8 bits, and 16 of the fifth word,
-    so that its tail reaches as far as 56 bits allow.
+    Args:
+      words: uint32[4, n].
+      further_words: returns the uint32[2, 8] further words of a column.
+      ratio: as for `rounded_gaussian`.
+
+    Returns:
+      int32[2, n] and uint32[2, n], the high and low words of 64-bit integers.
 
     Example:
-      >>> normals_from_words(jnp.zeros((5, 1), jnp.uint32))[0, 0] == np.float32(MAX_MAGNITUDE)
-      Array(True, dtype=bool)
-
-    Reference:
-      Box and Muller, *A note on the generation of random normal deviates*, 1958.
+      >>> words, further = jnp.ones((4, 1), jnp.uint32), jnp.ones((2, 8), jnp.uint32)
+      >>> high, low = integers_from_words(words, lambda column: further, ratio=100.0)
+      >>> print(low)
+      [[666]
+       [  0]]
     """
-    high, angle, shared = words[0:2], words[2:4], words[4]
-    low = ((angle & 0xFF) << 16) | jnp.stack([shared >> 16, shared & 0xFFFF])
-    cosine, sine = _direction(angle >> 8)
-    return (_radius(high, low) * jnp.stack([cosine, sine])).reshape(4, -1)
+    return _decided(words, further_words, _checked_ratio(ratio)[0], (), _unchanged)
 
 
-def _radius(high: Array, low: Array) -> Array:
-    """sqrt(-2 ln u) for u = (high 2^24 + low + 1/2) / 2^56.
+@functools.partial(jax.jit, static_argnames=("num_columns", "length"))
+def _rounded_gaussian(
+    key: Key, ratio: Array, first_column: Array, *, num_columns: int, length: int
+) -> tuple[Array, Array]:
+    return _drawn(
+        key,
+        (),
+        _unchanged,
+        ratio=ratio,
+        first_column=first_column,
+        num_columns=num_columns,
+        length=length,
+    )
 
-    Near u = 1 the logarithm needs 1 - u, which single precision would round away; it is the
-    same expression of the complemented bits. So both ends keep their relative precision.
+
+@functools.partial(jax.jit, static_argnames=("num_columns", "dtype"))
+def _noisy(
+    key: Key,
+    integers: Array,
+    ratio: Array,
+    scale: Array,
+    first_column: Array,
+    *,
+    num_columns: int,
+    dtype: Any,
+) -> Array:
+    def release(high: Array, low: Array, limbs: Array) -> Array:
+        with jax.enable_x64(True):
+            total = (high.astype(jnp.int64) << 32) | low.astype(jnp.int64)
+            for i, limb in enumerate(limbs):
+                total = total + (limb.astype(jnp.int64) << (LIMB_BITS * i))
+            factor = lax.bitcast_convert_type(scale, jnp.float64)
+            return (total.astype(jnp.float64) * factor).astype(dtype)
+
+    return _drawn(
+        key,
+        integers,
+        release,
+        ratio=ratio,
+        first_column=first_column,
+        num_columns=num_columns,
+        length=integers.shape[-1],
+    )
+
+
+def _drawn(
+    key: Key,
+    integers: Tree,
+    release: Release,
+    *,
+    ratio: Array,
+    first_column: Array,
+    num_columns: int,
+    length: int,
+) -> Tree:
+    """Draws part by part and returns what ``release`` makes of the draw and of the integers."""
+    # Of another generator any slice takes the whole draw.
+    part = min(length, _PART) if jax.random.key_impl(key) == CHACHA20 else length
+    rows = np.arange(4, dtype=np.uint32) * np.uint32(num_columns)
+
+    def of_part(start: Array) -> Tree:
+        column = first_column + start
+        words = lax.map(
+            lambda row: words_between(key, row + column, part, num_words=4 * num_columns),
+            jnp.asarray(rows),
+        )
+
+        def further_words(own: Array) -> Array:
+            own_key = jax.random.fold_in(key, column + own.astype(jnp.uint32))
+            return jax.random.bits(own_key, (2, FURTHER_WORDS), jnp.uint32)
+
+        own = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, part, axis=-1), integers)
+        return _decided(words, further_words, ratio, own, release)
+
+    if part == length:
+        return of_part(jnp.uint32(0))
+
+    def fill(i: Array, released: Tree) -> Tree:
+        # The last part begins earlier and repeats some columns, with the same result.
+        start = jnp.minimum(i.astype(jnp.uint32) * np.uint32(part), np.uint32(length - part))
+        return jax.tree.map(
+            lambda x, own: lax.dynamic_update_slice_in_dim(x, own, start, axis=-1),
+            released,
+            of_part(start),
+        )
+
+    shapes = jax.eval_shape(of_part, jnp.uint32(0))
+    empty = jax.tree.map(lambda x: jnp.zeros((2, length), x.dtype), shapes)
+    return lax.fori_loop(0, -(-length // part), fill, empty)
+
+
+def _unchanged(high: Array, low: Array, _: Tree) -> tuple[Array, Array]:
+    return high, low
+
+
+def _checked_ratio(ratio: float | Array) -> tuple[Array, bool | Array]:
+    """Returns the low and high word of a ratio as a double, and whether it is one."""
+    if not isinstance(ratio, jax.Array):
+        _check.positive(ratio=ratio)
+        if ratio > LARGEST_RATIO:
+            raise InvalidArgumentError(
+                f"ratio must be at most 2**40; got {ratio!r}. Use a coarser lattice."
+            )
+        return jnp.asarray(np.array([ratio], np.float64).view(np.uint32)), True
+    with jax.enable_x64(True):
+        double = ratio.astype(jnp.float64)
+        valid = (double > 0) & (double <= LARGEST_RATIO)
+        return lax.bitcast_convert_type(jnp.where(valid, double, 1.0), jnp.uint32), valid
+
+
+def _checked_start(num_columns: int, first_column: int | Array, length: int) -> Array:
+    """Returns the first column, after what can be checked of a slice was."""
+    if num_columns >= 2**30:
+        raise InvalidArgumentError(
+            f"num_columns must be less than 2**30; got {num_columns}. Draw in several parts, each"
+            " from a key of its own."
+        )
+    if not isinstance(first_column, jax.Array) and not 0 <= first_column <= num_columns - length:
+        raise InvalidArgumentError(
+            f"columns must lie within the draw; got {length} from {first_column} on of"
+            f" {num_columns}."
+        )
+    return jnp.asarray(first_column, jnp.uint32)
+
+
+def _decided(
+    words: Array,
+    further_words: Callable[[Array], Array],
+    ratio: Array,
+    integers: Tree,
+    release: Release,
+) -> Tree:
+    """Returns what ``release`` makes of the draw's high and low words and of the integers.
+
+    It is applied to all columns at once, and again to each that had to be refined: so the integers
+    of the draw need not be kept.
     """
-    near_one = high >> 31 == 1
-    high = jnp.where(near_one, ~high, high)
-    low = jnp.where(near_one, 0xFFFFFF - low, low)
-    # Both integers are below 2**31, where conversion from a signed integer is faster and equal.
-    high, low = (word.astype(jnp.int32).astype(jnp.float32) for word in (high, low))
-    nearest = high * np.float32(2.0**-32) + (low + 0.5) * np.float32(2.0**-_RADIUS_BITS)
-    # -ln(1 - v) = 2 artanh(v / (2 - v)), whose argument is at most 1/3 here: seven terms of the
-    # series do, and take an eighth of the time of jnp.log1p.
-    ratio = nearest / (2 - nearest)
-    series = ratio * _polynomial(ratio * ratio, [2 / n for n in (1, 3, 5, 7, 9, 11, 13)])
-    return jnp.sqrt(2 * jnp.where(near_one, series, -jnp.log(nearest)))
+    high, low, undecided = _in_double_precision(words, ratio)
+    released = release(high, low, integers)
+    if not undecided.size:
+        return released
+
+    def refine(state: tuple[Tree, Array]) -> tuple[Tree, Array]:
+        released, undecided = state
+        column = jnp.argmax(undecided)
+        own_words = lax.dynamic_index_in_dim(words, column, axis=-1, keepdims=False)
+        pair = refined(own_words, further_words(column), ratio)
+        own = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, column, 1, axis=-1), integers)
+        released = jax.tree.map(
+            lambda x, new: lax.dynamic_update_slice_in_dim(x, new, column, axis=-1),
+            released,
+            release(pair[0][:, None], pair[1][:, None], own),
+        )
+        return released, undecided.at[column].set(False)
+
+    return lax.while_loop(lambda state: state[1].any(), refine, (released, undecided))[0]
 
 
-def _direction(angle: Array) -> tuple[Array, Array]:
-    """Cosine and sine of 24 bits: two signs, a swap, and 21 bits of an angle below pi/4.
+def _in_double_precision(words: Array, ratio: Array) -> tuple[Array, Array, Array]:
+    """Returns the high and low words of the integers, and which columns are undecided.
 
-    On an eighth of a turn both functions have short Taylor series that are exact to single
-    precision, relatively, down to the smallest sine.
+    Guarantee:
+      Columns that are decided have the integers that are defined. A column in the lowest cell of u,
+      whose radius has no bound, never is.
     """
-    eighth = (angle >> 3).astype(jnp.int32).astype(jnp.float32)
-    x = (eighth + 0.5) * np.float32(math.pi / 4 * 2.0**-21)
-    square = x * x
-    sine = x * _polynomial(square, [1, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880])
-    cosine = _polynomial(square, [1, -1 / 2, 1 / 24, -1 / 720, 1 / 40320])
-    swap = angle & 4 != 0
-    first, second = jnp.where(swap, sine, cosine), jnp.where(swap, cosine, sine)
-    return jnp.where(angle & 2 != 0, -first, first), jnp.where(angle & 1 != 0, -second, second)
+    with jax.enable_x64(True):
+        decided, rows = (words[0] | words[1]) != 0, []
+        for value, error in _values_and_errors(words, ratio):
+            nearest = lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN)
+            decided &= 0.5 - jnp.abs(value - nearest) > error
+            rows.append(split_words(nearest.astype(jnp.int64)))
+        (high_x, low_x), (high_y, low_y) = rows
+        return jnp.stack([high_x, high_y]), jnp.stack([low_x, low_y]), ~decided
+
+
+def _values_and_errors(words: Array, ratio: Array) -> list[tuple[Array, Array]]:
+    """Returns the two values of each column before rounding, and bounds on their errors.
+
+    Guarantee:
+      The values that are defined, whatever the further words, are within the errors of the
+      ones returned, unless u is in the lowest cell. So are distances to the next half.
+
+    Derivation. Write w = 2^-53 for the unit roundoff. The first 64 bits of u name a cell whose
+    middle is u' = (U + 1/2) 2^-64. Write p for u', or for 1 - u' where the first bit is 1: then p
+    comes from the complemented bits and has a relative error of 2 w, however near u is to one.
+
+    * -ln u' = -e ln 2 - ln f, where f 2^e = u' and f lies between 0.7 and 1.42, and
+      ln f = 2 atanh(s), s = (f - 1) / (f + 1). There f - 1 is exact, or -p where e = 0. So s has a
+      relative error of at most 5 w, beside an absolute one of 2 w where e < 0. Ten terms of the
+      series leave out 2^-55 of it, and Horner's rule adds 4 w because its terms fall
+      by a factor of 34. Where e < 0 the sum is at least 0.34 and at least half of -e ln 2, whose
+      error is 2 w of itself. So -ln u' has a relative error of at most 24 w and its root 13 w.
+    * theta has a relative error of 5 w. Nine terms of sine and cosine leave out 2^-58. With
+      Horner's rule (terms fall by a factor of 3 at least) the relative errors are below 10 w.
+    * The products with the ratio and the root add 3 w. In all this is less than 32 w = 2^-48 of
+      the value; the bound is 2^-46.
+    * The cells: within one, unless it is the lowest, ln u is within (3/2) 2^-65 / u' of ln u', so
+      the root of -2 ln u moves by at most (3/2) 2^-64 / (u' R) with R the root in the middle. An
+      angle moves by at most 2^-62, and so do its sine and cosine. The bound is 2^-63 / (u' R) +
+      2^-61 R, times the ratio. A column in the lowest cell is always undecided.
+    * The distance from the value to the next half is computed to within 2^-53; the bound is 2^-50.
+
+    Where a compiler contracts a product and a sum, one rounding less happens.
+    """
+    with jax.enable_x64(True):
+        factor = lax.bitcast_convert_type(ratio, jnp.float64)
+        w0, w1, w2, w3 = words
+        near_one = w0 >> 31 == 1
+        flip = jnp.where(near_one, np.uint32(0xFFFFFFFF), np.uint32(0))
+        p = _binary_fraction(w0 ^ flip, w1 ^ flip, num_bits=64)
+        u = jnp.where(near_one, 1 - p, p)
+        # The exponent that leaves a fraction from 0.707 to 1.414, and that fraction.
+        bits = lax.bitcast_convert_type(u, jnp.int64)
+        e = (bits - np.int64(0x3FE6A09E00000000)) >> 52
+        f = lax.bitcast_convert_type(bits - (e << 52), jnp.float64)
+        s = jnp.where(e == 0, -p, f - 1) / (f + 1)
+        series = s * _polynomial(s * s, [4 / (2 * n + 1) for n in range(10)])
+        radius = jnp.sqrt(e.astype(jnp.int32).astype(jnp.float64) * -math.log(4) - series)
+
+        theta = _binary_fraction(w2 & 0x1FFFFFFF, w3, num_bits=61) * (math.pi / 4)
+        square, factorial = theta * theta, math.factorial
+        sine = theta * _polynomial(square, [(-1) ** n / factorial(2 * n + 1) for n in range(9)])
+        cosine = _polynomial(square, [(-1) ** n / factorial(2 * n) for n in range(9)])
+        exchanged = (w2 >> 29) & 1 == 1
+        x = jnp.where(exchanged, sine, cosine) * jnp.where(w2 >> 31 == 1, -1.0, 1.0)
+        y = jnp.where(exchanged, cosine, sine) * jnp.where((w2 >> 30) & 1 == 1, -1.0, 1.0)
+
+        spread = factor * (2.0**-63 / (u * radius) + 2.0**-61 * radius) + 2.0**-50
+        values = (factor * radius * x, factor * radius * y)
+        return [(value, _RELATIVE_ERROR * jnp.abs(value) + spread) for value in values]
+
+
+def _binary_fraction(high: Array, low: Array, *, num_bits: int) -> Array:
+    """Returns the middle of the cell that two words name behind the binary point."""
+    # The first word is below 2**31, where conversion from a signed integer is faster and equal.
+    upper = high.astype(jnp.int32).astype(jnp.float64) * 2.0 ** (32 - num_bits)
+    return upper + (low.astype(jnp.float64) + 0.5) * 2.0**-num_bits
 
 
 def _polynomial(x: Array, coefficients: list[float]) -> Array:
     """Horner's rule; the constant coefficient comes first."""
     value = jnp.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
-        value = value * x + np.float32(coefficient)
+        value = value * x + coefficient
     return value
-
-
-def tail_delta(num_values: int, num_releases: int, noise_multiplier: float) -> float:
-    """Bounds how much the cut tail adds to delta.
-
-    Guarantee:
-      If the same releases with unbounded Gaussian noise are (epsilon, delta)-DP, with the noise
-      cut at ``MAX_MAGNITUDE`` they are (epsilon, delta + ``tail_delta``)-DP, whatever epsilon
-      and the sampling of records. (The granularity of the noise is not part of this.)
-
-    Derivation. Write R for the edge, so that a pair's norm passes it with probability
-    exp(-R^2 / 2) = 2^-57, and m for the number of pairs. Let the ideal noise be moved to the edge
-    where it passes R. A release is *bad* if some pair was moved, or if the output lies outside
-    the disc of radius R around what a neighbouring data set would centre it at. On outputs that
-    are not bad both densities are the Gaussian ones, so delta grows by at most the probability
-    of a bad release. The first happens with probability at most m 2^-57. For the second, let
-    a neighbour move pair i by w_i standard deviations, where |w| <= D = 1 / noise_multiplier; the
-    pair must lie in the outermost ring of width w_i, whose probability is at most
-
-        exp(-(R - w_i)^2 / 2) - exp(-R^2 / 2) <= 2^-57 (exp(R w_i) - 1).
-
-    Because (exp(x) - 1 - x) / x^2 grows with x, exp(R w) - 1 <= R w + (w / D)^2 c with
-    c = exp(R D) - 1 - R D. Summed over the pairs, with sum w_i <= D sqrt(m) by Cauchy-Schwarz,
-    this is at most R D sqrt(m) + c. A union bound over the releases ends it.
-
-    Args:
-      num_values: how many numbers one release has.
-      num_releases: how many releases there are.
-      noise_multiplier: the standard deviation of the noise over the sensitivity.
-
-    Example:
-      >>> print(f"{tail_delta(2_400_000, 3515, 1.3):.1e}")
-      2.9e-08
-    """
-    _check.positive_integer(num_values=num_values, num_releases=num_releases)
-    _check.positive(noise_multiplier=noise_multiplier, infinite=True)
-    num_pairs = math.ceil(num_values / 2)
-    shift = MAX_MAGNITUDE / noise_multiplier
-    if shift > MAX_MAGNITUDE**2 / 2:  # exp(shift) 2^-57 passes one: nothing is left to promise
-        return 1.0
-    pairs = num_pairs + shift * math.sqrt(num_pairs) + math.expm1(shift) - shift
-    return min(1.0, num_releases * pairs * 2.0 ** -(_RADIUS_BITS + 1))

@@ -45,14 +45,12 @@ class PrivateBounds(NamedTuple):
       high: the upper ends.
       cost: what was released; ``Plan(spent=...)`` or a ledger counts it.
       is_secure: whether the noise came from a secret key.
-      num_values: how many numbers the largest release had; goes with the cost.
     """
 
     low: Floats
     high: Floats
     cost: DpEvent
     is_secure: bool
-    num_values: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +83,13 @@ class BoundsSearch:
             sampling=FullBatch(num_records=self.num_records),
             clip_norm=math.sqrt(self.num_columns),
             noise_multiplier=math.sqrt(2) * self.noise_multiplier,
-            chunk_size=max(1, _ENTRIES_IN_MEMORY // self.num_values),
+            chunk_size=max(1, _ENTRIES_IN_MEMORY // (_NUM_BINS * self.num_columns)),
         )
 
     @property
     def cost(self) -> DpEvent:
         """Of both."""
         return repeated(self.release.cost, 2)
-
-    @property
-    def num_values(self) -> int:
-        """How many numbers the larger one has."""
-        return max(_NUM_BINS, _NUM_PARTS) * self.num_columns
 
 
 def bounds_noise(budget: Budget, *, share: float) -> float:
@@ -108,11 +101,12 @@ def bounds_noise(budget: Budget, *, share: float) -> float:
       >>> f"{bounds_noise(Budget(epsilon=1.0, delta=1e-5), share=0.1):.1f}"
       '11.8'
     """
-    _check.fraction(share=share, one=False)
-    if math.isinf(budget.epsilon):
-        return 0.0
-    release = GaussianSum(sampling=FullBatch(num_records=1), clip_norm=1.0, noise_multiplier=1.0)
-    return smallest_noise(release.cost_of, budget) / math.sqrt(share)
+    _check.fraction(share=share)
+
+    def cost_of(noise: float) -> DpEvent:
+        return BoundsSearch(num_records=1, num_columns=1, noise_multiplier=noise).cost
+
+    return smallest_noise(cost_of, budget) / math.sqrt(share)
 
 
 def private_bounds(
@@ -151,7 +145,7 @@ def private_bounds(
       ...     ages, budget=Budget(epsilon=1.0, delta=1e-6), noise_multiplier=10.0, seed=0
       ... )
       >>> found.low.tolist(), found.high.tolist()
-      ([18.5], [60.5])
+      ([20.5], [59.5])
     """
     if values.ndim != (2 if mask is None else 3) or 0 in values.shape:
         raise InvalidArgumentError(
@@ -164,15 +158,8 @@ def private_bounds(
         num_columns=values.shape[-1],
         noise_multiplier=noise_multiplier,
     )
-    release, cost, num_values = search.release, search.cost, search.num_values
-    key = charged_key(
-        cost,
-        num_values=num_values,
-        budget=budget,
-        ledger=ledger,
-        seed=seed,
-        purpose="private bounds",
-    )
+    release, cost = search.release, search.cost
+    key = charged_key(cost, budget=budget, ledger=ledger, seed=seed, purpose="private bounds")
     first, second = jax.random.split(key)
     rows = np.ones(values.shape[:1], np.bool_) if mask is None else np.asarray(mask)
 
@@ -195,7 +182,6 @@ def private_bounds(
         low + stops * width,
         cost,
         is_secure=seed is None,
-        num_values=num_values,
     )
 
 

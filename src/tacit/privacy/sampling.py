@@ -15,6 +15,9 @@ costs O(batch) work however many records there are, and is exact to 64 random bi
   thrown away and repeated. Nothing rests on a block cipher having enough rounds.
 * A batch that exceeds its capacity loses a uniformly random subset (the indices are in uniform
   order), and the cost says so.
+* Drawn records lie in the slots of the batch by a uniformly random injection. Restricted to the
+  others it is the same whether one record is drawn or not: nobody moves, so a record changes only
+  the block of slots that it lies in.
 """
 
 import functools
@@ -46,11 +49,16 @@ _MAX_RECORDS = 2**31 - 1
 
 
 class Sampling(Protocol):
-    """How a release draws its records. Every field is public."""
+    """How a release draws its records. Every field is public, but see `PoissonBatch`."""
 
     @property
     def num_records(self) -> int:
-        """How many records there are."""
+        """How many records there are; only to draw them, and to check a table."""
+        ...
+
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
         ...
 
     @property
@@ -100,6 +108,11 @@ class FullBatch:
         _check_num_records(self.num_records)
 
     @property
+    def public_records(self) -> int:
+        """The number of records."""
+        return self.num_records
+
+    @property
     def rate(self) -> float:
         """One."""
         return 1.0
@@ -121,35 +134,56 @@ class FullBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBatch:
-    """Each record independently with probability ``batch_size / num_records``.
+    """Each record independently, with one public probability.
+
+    That is ``batch_size / num_records``, or ``batch_size / declared_records`` where the number of
+    records is private, as under add-remove adjacency.
 
     Guarantee:
       The indices with a True mask are a Poisson sample cut to ``max_batch_size`` by a uniformly
-      random choice. The cost is that of the cut sample, so the cut is paid for, not ignored.
+      random choice. The cost is that of the cut sample, so the cut is paid for, not ignored. With
+      ``declared_records``, nothing but the indices depends on ``num_records``: rate, capacity and
+      cost are those of the declared number, and the cost covers every number up to it.
 
     Args:
-      num_records: how many records (units of privacy) there are; public.
-      batch_size: the *expected* number of records in a batch; public.
+      num_records: how many records (units of privacy) there are; public, unless
+        ``declared_records`` is given.
+      batch_size: the *expected* number of records in a batch, if there are as many as declared;
+        public.
       max_batch_size: the static length of a batch. The default is full once in a million draws;
         a smaller one saves time and costs epsilon, both visibly.
+      declared_records: a public upper bound on the number of records, declared by their owner
+        without looking at them. Add-remove adjacency needs it, and the others refuse it.
 
     Example:
       >>> sampling = PoissonBatch(num_records=60_000, batch_size=256)
       >>> sampling.rate, sampling.capacity
       (0.004266666666666667, 336)
+      >>> declared = PoissonBatch(num_records=58_123, batch_size=256, declared_records=60_000)
+      >>> (declared.rate, declared.capacity) == (sampling.rate, sampling.capacity)
+      True
     """
 
     num_records: int
     batch_size: float
     max_batch_size: int | None = None
+    declared_records: int | None = None
 
     def __post_init__(self) -> None:
         _check_num_records(self.num_records)
         _check.positive(batch_size=self.batch_size)
-        if self.batch_size > self.num_records:
+        if self.declared_records is not None:
+            _check_num_records(self.declared_records)
+            if self.num_records > self.declared_records:
+                raise InvalidArgumentError(
+                    f"declared_records must be at least the number of records; got"
+                    f" {self.declared_records}, and there are more. Declare an upper bound that"
+                    " does not come from the records."
+                )
+        if self.batch_size > self.public_records:
             raise InvalidArgumentError(
-                f"batch_size must be at most num_records={self.num_records}; got {self.batch_size}."
-                " Use FullBatch to look at every record."
+                f"batch_size must be at most num_records={self.public_records}; got"
+                f" {self.batch_size}. Use FullBatch to look at every record."
             )
         if self.max_batch_size is not None:
             _check.positive_integer(max_batch_size=self.max_batch_size)
@@ -159,32 +193,48 @@ class PoissonBatch:
                     f" {self.max_batch_size}. Leave it out to get a safe default."
                 )
 
+    def __repr__(self) -> str:
+        # Statements and errors show it; the true number is not in it where one is declared.
+        count = "num_records" if self.declared_records is None else "declared_records"
+        return (
+            f"PoissonBatch({count}={self.public_records}, batch_size={self.batch_size!r},"
+            f" max_batch_size={self.max_batch_size!r})"
+        )
+
+    @property
+    def public_records(self) -> int:
+        """``declared_records`` if it is given, or ``num_records``."""
+        return self.num_records if self.declared_records is None else self.declared_records
+
     @property
     def rate(self) -> float:
         """The sampling probability."""
-        return self.batch_size / self.num_records
+        return self.batch_size / self.public_records
 
     @property
     def capacity(self) -> int:
         """``max_batch_size``, or a default that is full once in a million draws."""
         if self.max_batch_size is not None:
-            return min(self.max_batch_size, self.num_records)
-        return _default_capacity(self.num_records, self.rate)
+            return min(self.max_batch_size, self.public_records)
+        return _default_capacity(self.public_records, self.rate)
 
     def draw(self, key: Key) -> Batch:
-        """Draws the size, then that many distinct indices in uniform order."""
+        """Draws the size, then that many distinct indices, into uniformly random slots."""
         size_key, index_key = jax.random.split(key)
-        size = _binomial(size_key, self.num_records, self.rate)
+        # One draw for size and slots: a second one would compile the generator once more.
+        words = jax.random.bits(size_key, (2, 1 + self.capacity), jnp.uint32)
+        size = _binomial(words[:, 0], self.num_records, self.rate)
         indices = _distinct(index_key, self.capacity, self.num_records)
-        return Batch(indices, jnp.arange(self.capacity) < size)
+        slots = _shuffled(words[:, 1:])
+        return Batch(indices[slots], slots < size)
 
     def cost(self, noise_multiplier: float) -> DpEvent:
         """A Poisson-sampled Gaussian, truncated at the capacity."""
         event = _gaussian(noise_multiplier)
-        if self.capacity >= self.num_records:
+        if self.capacity >= self.public_records:
             return dp_accounting.PoissonSampledDpEvent(self.rate, event)
         return dp_accounting.TruncatedSubsampledGaussianDpEvent(
-            self.num_records, self.rate, self.capacity, float(noise_multiplier)
+            self.public_records, self.rate, self.capacity, float(noise_multiplier)
         )
 
 
@@ -210,6 +260,11 @@ class FixedBatch:
             raise InvalidArgumentError(
                 f"batch_size must be at most num_records={self.num_records}; got {self.batch_size}."
             )
+
+    @property
+    def public_records(self) -> int:
+        """The number of records."""
+        return self.num_records
 
     @property
     def rate(self) -> float:
@@ -243,14 +298,14 @@ def _default_capacity(num_records: int, rate: float) -> int:
     return min(int(capacities[np.argmax(full <= _DEFAULT_OVERFLOW)]), num_records)
 
 
-def _binomial(key: Key, num_trials: int, rate: float) -> Array:
-    """Draws Binomial(num_trials, rate) by inverting its distribution at 64 uniform bits.
+def _binomial(words: Array, num_trials: int, rate: float) -> Array:
+    """Draws Binomial(num_trials, rate) by inverting its distribution at two uniform words.
 
     `jax.random.binomial` works in float32, where the log densities of a large binomial have
     errors of the order of one.
     """
     first, high, low = _binomial_table(num_trials, rate)
-    word_high, word_low = jax.random.bits(key, (2,), jnp.uint32)
+    word_high, word_low = words
     below = (high < word_high) | ((high == word_high) & (low <= word_low))
     return first + jnp.sum(below, dtype=jnp.int32)
 
@@ -276,17 +331,18 @@ def _binomial_table(num_trials: int, rate: float) -> tuple[int, np.ndarray, np.n
 
 
 def _distinct(key: Key, num_indices: int, population: int) -> Array:
-    """Draws a uniformly random ordered subset of ``range(population)``."""
+    """Draws a uniformly random ordered subset of ``range(population)``, then zeros if it ends."""
     if population <= 4 * num_indices:
-        return _shuffled(key, population)[:num_indices]
+        missing = max(0, num_indices - population)
+        words = jax.random.bits(key, (2, population), jnp.uint32)
+        return jnp.pad(_shuffled(words)[:num_indices], (0, missing))
     return _first_occurrences(key, num_indices, population)
 
 
-def _shuffled(key: Key, population: int) -> Array:
-    """Sorts the population by 64 random bits each; ties have probability below n^2 / 2^65."""
-    bits = jax.random.bits(key, (2, population), jnp.uint32)
-    indices = jnp.arange(population, dtype=jnp.int32)
-    return lax.sort((bits[0], bits[1], indices), num_keys=2)[2]
+def _shuffled(words: Array) -> Array:
+    """Sorts indices by two random words each; ties have probability below n^2 / 2^65."""
+    indices = jnp.arange(words.shape[1], dtype=jnp.int32)
+    return lax.sort((words[0], words[1], indices), num_keys=2)[2]
 
 
 def _uniform_indices(words: Array, population: int) -> Array:

@@ -1,7 +1,7 @@
 """Spending: what was paid on one data set, and whether a filter lets more be paid."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -27,8 +27,9 @@ class Spending:
     Attributes:
       rule: the filter.
       total: what the costs add up to.
-      tail: what the noise's cut tail took of delta.
       num_charges: how many costs there were.
+      delta: the part of the filter's delta that costs may use: all of it, except in a ledger file
+        that set some aside (`tacit.privacy.ledger.state`).
 
     Example:
       >>> import dp_accounting as dpa
@@ -40,28 +41,26 @@ class Spending:
 
     rule: Filter
     total: NDArray[np.float64]
-    tail: float
     num_charges: int
+    delta: float
 
     @classmethod
     def none(cls, rule: Filter) -> Self:
         """Nothing paid yet."""
-        return cls(rule, rule.nothing(), 0.0, 0)
+        return cls(rule, rule.nothing(), 0, rule.delta)
 
-    def plus(self, cost: DpEvent, *, tail: float = 0.0) -> Self:
+    def plus(self, cost: DpEvent) -> Self:
         """What it would be with one more cost."""
-        _check.fraction(zero=True, tail=tail)
-        weight = self.rule.weigh(cost)
-        return type(self)(self.rule, self.total + weight, self.tail + tail, self.num_charges + 1)
+        return self.plus_weight(self.rule.weigh(cost))
+
+    def plus_weight(self, weight: NDArray[np.float64]) -> Self:
+        """The same for a cost that the filter has weighed."""
+        return replace(self, total=self.total + weight, num_charges=self.num_charges + 1)
 
     @property
     def epsilon(self) -> float:
-        """The part of the budget's epsilon that is used up; infinite if delta is, too."""
-        if not self.total.any() and self.tail == 0:
-            return 0.0
-        if self.tail > self.rule.tail_delta:
-            return math.inf
-        return self.rule.spent(self.total, delta=self.rule.main_delta)
+        """The part of the budget's epsilon that is used up."""
+        return self.rule.spent(self.total, delta=self.delta) if self.total.any() else 0.0
 
     @property
     def is_within_budget(self) -> bool:
@@ -72,7 +71,6 @@ class Spending:
         self,
         cost: DpEvent,
         *,
-        tail: float = 0.0,
         where: str = "the ledger",
         remedy: str = "Use more noise or fewer steps.",
     ) -> Self:
@@ -80,20 +78,13 @@ class Spending:
 
         Args:
           cost: what would be made.
-          tail: what its noise's cut tail takes of delta.
           where: what refuses, for the message.
           remedy: what to do, for the message.
         """
-        after = self.plus(cost, tail=tail)
+        after = self.plus(cost)
         if after.is_within_budget:
             return after
         rule = self.rule
-        if after.tail > rule.tail_delta:
-            raise BudgetExceededError(
-                f"{where} refuses: the cut tail of the noise would take {after.tail:.1g} of delta"
-                f" {rule.delta:g}, where {rule.tail_delta:.1g} is set aside for it. Use more noise,"
-                " fewer steps or a smaller model. Nothing was charged."
-            )
         raise BudgetExceededError(
             f"{where} refuses: this would bring the epsilon spent from {round_up(self.epsilon)} to"
             f" {round_up(after.epsilon)}, and the budget is {rule.epsilon:g} at delta"
@@ -124,8 +115,8 @@ class FilterAccountant:
     def epsilon(self, cost: DpEvent, *, delta: float) -> float:
         """The epsilon of all that was paid and of this cost."""
         _check.fraction(one=False, delta=delta)
-        rule = self.before.rule
-        return rule.spent(self.before.plus(cost).total, delta=min(delta, rule.main_delta))
+        after = self.before.plus(cost)
+        return after.rule.spent(after.total, delta=min(delta, after.delta))
 
     def delta(self, cost: DpEvent, *, epsilon: float) -> float:
         """The delta of all that was paid and of this cost."""

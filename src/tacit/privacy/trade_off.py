@@ -74,7 +74,7 @@ class TradeOff:
         Args:
           cost: what is, or was, executed.
           accountant: gives delta at every epsilon.
-          slack: is added to every delta, such as what the noise's cut tail takes.
+          slack: is added to every delta, such as the cut tail of a statement of format 1.
         """
         _check.fraction(zero=True, slack=slack)
         largest = accountant.epsilon(cost, delta=_SMALLEST_DELTA)

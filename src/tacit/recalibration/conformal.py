@@ -213,7 +213,6 @@ def private_threshold(
     cost = search.cost(shape[0])
     key = charged_key(
         cost,
-        num_values=1,
         budget=budget,
         ledger=ledger,
         seed=seed,

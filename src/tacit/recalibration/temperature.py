@@ -147,9 +147,7 @@ def private_temperature(
     inverses = np.geomspace(1 / highest, 1 / lowest, search.num_points)
 
     cost = search.cost(shapes[0][0])
-    key = charged_key(
-        cost, num_values=1, budget=budget, ledger=ledger, seed=seed, purpose="private temperature"
-    )
+    key = charged_key(cost, budget=budget, ledger=ledger, seed=seed, purpose="private temperature")
     records = jnp.asarray(probabilities, jnp.float32), jnp.asarray(labels, jnp.int32)
     index = search.run(key, _slope, records, inverses, level=0.0)
     found = inverses[min(index, search.num_points - 1)]

@@ -107,7 +107,7 @@ def _rendered(run: Run, *, ledger: LedgerPanel | None) -> str:
         certificate=_part("certificate.json", certificate_panel, run.certificate),
         audit=_part("audit.json", audit_panel, run.audit),
         verification={"holds": run.verification.holds, "line": verified(run)},
-        statement_sections=list(sections(statement)),
+        statement_sections=list(sections(statement_from_json(statement).to_json())),
         study=run.study,
         schema=run.schema,
         citations=citations_of(

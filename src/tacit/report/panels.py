@@ -84,7 +84,8 @@ def tiles(
     if evaluation is not None:
         shown = [row for row in evaluation["metrics"] if row["key"] in _FIRST]
         yield from ((row["value"], row["name"]) for row in shown[:2])
-    yield f"{statement['num_units']:,}", "units of privacy"
+    most = "" if statement.get("num_units_is_public", True) else ", at most"
+    yield f"{statement['num_units']:,}", f"units of privacy{most}"
     yield f"{statement['releases']:,}", "noisy releases"
 
 
@@ -153,8 +154,8 @@ def verified(run: Run) -> str:
         return found.verdict
     return (
         f"Verified when this page was made: epsilon {round_up(found.claimed)} is claimed, a second"
-        f" accountant finds {found.recomputed:.4f}."
-    )
+        f" accountant finds {found.recomputed:.4f}. {found.note}"
+    ).rstrip()
 
 
 def _is_unpaid(document: Mapping[str, Any] | None) -> bool:

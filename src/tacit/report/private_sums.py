@@ -12,7 +12,7 @@ from tacit import _check
 from tacit.errors import BudgetExceededError
 from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import extra_noise, leaving_a_tail, smallest_noise
+from tacit.privacy.calibrate import extra_noise, smallest_noise
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
@@ -76,7 +76,7 @@ def noisy_sums(
         counts = np.bincount(groups)
         rows = np.stack([np.bincount(groups, weights=column) for column in rows.T], axis=1)
         rows /= counts[:, None]
-    num_units, num_values = rows.shape
+    num_units = len(rows)
     release = GaussianSum(
         sampling=FullBatch(num_records=num_units), clip_norm=max_norm, noise_multiplier=1.0
     )
@@ -88,7 +88,6 @@ def noisy_sums(
         budget=budget,
         unit="one record (one row)" if groups is None else "one person, with all their rows",
         num_units=num_units,
-        num_values=num_values,
         is_secure=seed is None,
         method=release,
         tuning="none",
@@ -102,7 +101,6 @@ def noisy_sums(
     )
     key = charged_key(
         release.cost,
-        num_values=num_values,
         budget=budget,
         ledger=ledger,
         seed=seed,
@@ -119,7 +117,7 @@ def noisy_sums(
 
 def _noise(release: GaussianSum, budget: Budget, ledger: DataSetLedger | None) -> float:
     """Returns the noise within the budget, and a little more where a ledger counts stricter."""
-    own = smallest_noise(release.cost_of, leaving_a_tail(budget))
+    own = smallest_noise(release.cost_of, budget)
     if ledger is None:
         return own
     factor = extra_noise(lambda factor: release.cost_of(own * factor), ledger.budget())

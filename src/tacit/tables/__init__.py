@@ -1,6 +1,15 @@
 """Tables: where the records of a run are."""
 
-from tacit.tables.base import Batch, ClippedSum, InMemory, Summing, Table, as_summing, as_table
+from tacit.tables.base import (
+    Batch,
+    ClippedSum,
+    InMemory,
+    Keys,
+    Summing,
+    Table,
+    as_summing,
+    as_table,
+)
 from tacit.tables.distributed import Distributed, distribute
 from tacit.tables.fetched import Fetched, FetchedStep, fetch
 from tacit.tables.mapping import is_spread, on_table, over_shards, shared_among
@@ -8,7 +17,8 @@ from tacit.tables.mesh import CHAINS, PARAMETERS, describe_mesh, device_mesh, la
 from tacit.tables.on_host import OnHost, RowSource
 from tacit.tables.placing import at_home, cut_of, everywhere
 from tacit.tables.recorder import DrawnInLoopError, Recorder
-from tacit.tables.scattered import RECORDS, Scattered
+from tacit.tables.room import drawn_batch
+from tacit.tables.scattered import RECORDS, Scattered, in_rows, out_of_rows
 from tacit.tables.shard import Shard
 
 __all__ = [
@@ -22,6 +32,7 @@ __all__ = [
     "Fetched",
     "FetchedStep",
     "InMemory",
+    "Keys",
     "OnHost",
     "Recorder",
     "RowSource",
@@ -36,11 +47,14 @@ __all__ = [
     "describe_mesh",
     "device_mesh",
     "distribute",
+    "drawn_batch",
     "everywhere",
     "fetch",
+    "in_rows",
     "is_spread",
     "largest_share",
     "on_table",
+    "out_of_rows",
     "over_shards",
     "shared_among",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 
 from tacit import _tree
 from tacit.tables.scattered import Scattered
@@ -17,23 +18,36 @@ __all__ = [
     "Batch",
     "ClippedSum",
     "InMemory",
+    "Keys",
     "Summing",
     "Table",
     "as_summing",
     "as_table",
-    "shapes_of_sum",
+    "shape_of_sum",
     "sum_of_rows",
 ]
 
-ClippedSum: TypeAlias = Callable[[Tree, Key, Array], Tree]
-"""A function of rows, their keys and a mask: the sum of what each row contributes, clipped."""
+ClippedSum: TypeAlias = Callable[[Tree, Key, Array], Array]
+"""A function of rows, their keys and a mask: the clipped sum of all rows, ``(num_limbs, size)``."""
 
 
 class Batch(NamedTuple):
-    """Global indices of drawn records; where ``mask`` is False the index is padding."""
+    """Global indices of drawn records, by slot; where ``mask`` is False the index is padding."""
 
     indices: Array
     mask: Array
+
+
+class Keys(NamedTuple):
+    """The keys of a release that a table needs.
+
+    Attributes:
+      record: gives each record a key of its own, by the record's index; may be known.
+      slots: decides where records lie that a shard owns; secret, and fresh for each release.
+    """
+
+    record: Key
+    slots: Key
 
 
 @runtime_checkable
@@ -56,13 +70,13 @@ class Summing(Table, Protocol):
     """A table, or a part of one, that a device can sum over."""
 
     def clipped_sum(
-        self, batch: Batch, key: Key, clipped_sum: ClippedSum, *, rate: float
-    ) -> Tree | Scattered:
-        """Returns the sum over a batch.
+        self, batch: Batch, keys: Keys, clipped_sum: ClippedSum, *, rate: float
+    ) -> tuple[Array | Scattered, Array]:
+        """Returns the sum over a batch, and whether it is the sum over that batch.
 
         Args:
-          batch: what was drawn.
-          key: gives each record a key of its own, by the record's index.
+          batch: what was drawn, by `drawn_batch`.
+          keys: of this release.
           clipped_sum: of rows.
           rate: the chance that a given record is drawn; decides room, never the result.
         """
@@ -85,11 +99,12 @@ class InMemory(NamedTuple):
         return _tree.row_shapes(self.rows)
 
     def clipped_sum(
-        self, batch: Batch, key: Key, clipped_sum: ClippedSum, *, rate: float
-    ) -> Tree | Scattered:
+        self, batch: Batch, keys: Keys, clipped_sum: ClippedSum, *, rate: float
+    ) -> tuple[Array | Scattered, Array]:
         """Gathers the batch and sums it."""
         del rate
-        return sum_of_rows(_tree.take(self.rows, batch.indices), batch, key, clipped_sum)
+        rows = _tree.take(self.rows, batch.indices)
+        return sum_of_rows(rows, batch, keys, clipped_sum), jnp.ones((), bool)
 
 
 def as_table(data: Any) -> Table:
@@ -102,19 +117,24 @@ def as_summing(data: Any) -> Summing:
     return data if isinstance(data, Summing) else InMemory(data)
 
 
-def sum_of_rows(rows: Tree, batch: Batch, key: Key, clipped_sum: ClippedSum) -> Tree:
+def sum_of_rows(rows: Tree, batch: Batch, keys: Keys, clipped_sum: ClippedSum) -> Array:
     """Returns the sum over rows that are at hand, in the order of the batch."""
     # A record's key follows its index, so that padding, batching and sharding never change it.
-    keys = jax.vmap(lambda index: jax.random.fold_in(key, index))(batch.indices)
-    return clipped_sum(rows, keys, batch.mask)
+    own = jax.vmap(lambda index: jax.random.fold_in(keys.record, index))(batch.indices)
+    return clipped_sum(rows, own, batch.mask)
 
 
-def shapes_of_sum(record: Tree, num_rows: int, key: Key, clipped_sum: ClippedSum) -> Tree:
-    """Returns the shapes of the sum over so many rows."""
+def shape_of_sum(
+    record: Tree, num_rows: int, key: Key, clipped_sum: ClippedSum
+) -> jax.ShapeDtypeStruct:
+    """Returns the shape of the sum over so many rows."""
 
     def several(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((num_rows, *leaf.shape), leaf.dtype)
 
     keys = jax.ShapeDtypeStruct((num_rows,), key.dtype)
     mask = jax.ShapeDtypeStruct((num_rows,), bool)
-    return jax.eval_shape(clipped_sum, jax.tree.map(several, record), keys, mask)
+    found: jax.ShapeDtypeStruct = jax.eval_shape(
+        clipped_sum, jax.tree.map(several, record), keys, mask
+    )
+    return found

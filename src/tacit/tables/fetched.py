@@ -13,12 +13,12 @@ from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
 from tacit import _tree
-from tacit.tables.base import Batch, ClippedSum, sum_of_rows
+from tacit.tables.base import Batch, ClippedSum, Keys, sum_of_rows
 from tacit.tables.on_host import OnHost
 from tacit.tables.placing import everywhere
-from tacit.tables.room import room_in_shard
+from tacit.tables.room import Division, in_random_slots, room_in_shard
 from tacit.tables.scattered import RECORDS, Scattered, scattered_sum
-from tacit.typing import Array, Key, Record, Tree
+from tacit.typing import Array, Record
 
 __all__ = ["Fetched", "FetchedStep", "fetch"]
 
@@ -34,7 +34,8 @@ class FetchedStep:
 
     Guarantee:
       A sum over a batch that was fetched is that of the whole table in memory, up to the order of
-      summation. One over any other batch is NaN: no record is ever taken for another.
+      summation. Of any other batch it says so, and the release is NaN: no record is ever taken for
+      another.
 
     Attributes:
       indices: of each batch, ``(num_batches, capacity)``.
@@ -57,21 +58,30 @@ class FetchedStep:
         found: Record = _tree.row_shapes(_tree.row_shapes(self.rows))
         return found
 
+    @property
+    def division(self) -> Division | None:
+        """How devices share the table; None for one device."""
+        if self.mesh is None:
+            return None
+        num_shards = int(self.mesh.shape[RECORDS])
+        return Division(-(-self.num_records // num_shards), num_shards)
+
     def clipped_sum(
-        self, batch: Batch, key: Key, clipped_sum: ClippedSum, *, rate: float
-    ) -> Tree | Scattered:
+        self, batch: Batch, keys: Keys, clipped_sum: ClippedSum, *, rate: float
+    ) -> tuple[Array | Scattered, Array]:
         """Finds the batch and sums its rows."""
-        del rate
         is_it = jnp.all(self.indices == batch.indices, axis=1)
         rows, places = jax.tree.map(lambda leaf: leaf[jnp.argmax(is_it)], (self.rows, self.places))
-
+        if self.mesh is not None and rate < 1:
+            # The host lists what a shard owns one after the other.
+            slots = in_random_slots(keys.slots, places.shape[0])
+            rows, places = _tree.take(rows, slots), places[slots]
         owned = Batch(
             batch.indices.at[places].get(mode="clip"),
             batch.mask.at[places].get(mode="fill", fill_value=False),
         )
-        total = sum_of_rows(rows, owned, key, clipped_sum)
-        total = jax.tree.map(lambda leaf: jnp.where(jnp.any(is_it), leaf, jnp.nan), total)
-        return total if self.mesh is None else scattered_sum(total)
+        total = sum_of_rows(rows, owned, keys, clipped_sum)
+        return total if self.mesh is None else scattered_sum(total), jnp.any(is_it)
 
 
 @functools.partial(
@@ -151,8 +161,7 @@ def _read_for_shards(
     indices, mask = np.asarray(batches.indices), np.asarray(batches.mask)
     *lead, capacity = indices.shape
     owner = np.where(mask, indices // table.rows_in_shard, -1)
-    most = max(int(np.sum(owner == shard, axis=-1).max()) for shard in range(table.num_shards))
-    room = min(max(most, room_in_shard(table.rows_in_shard, rate)), capacity)
+    room = min(room_in_shard(table.rows_in_shard, rate), capacity)  # batches are drawn to fit
 
     @functools.cache
     def own(shard: int) -> tuple[NDArray[np.integer], Record]:

@@ -11,10 +11,11 @@ from jax import lax
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from tacit.tables.base import Batch, ClippedSum, sum_of_rows
+from tacit.tables.base import Batch, ClippedSum, Keys, sum_of_rows
+from tacit.tables.room import Division
 from tacit.tables.scattered import RECORDS
 from tacit.tables.shard import Shard
-from tacit.typing import Array, Key, Record, Tree
+from tacit.typing import Array, Record
 
 __all__ = ["OnHost", "RowSource"]
 
@@ -119,10 +120,18 @@ class OnHost:
             num_records=self.num_records,
         )
 
-    def clipped_sum(self, batch: Batch, key: Key, clipped_sum: ClippedSum, *, rate: float) -> Tree:
+    @property
+    def division(self) -> Division | None:
+        """How devices share the work; None for one device."""
+        return None if self.mesh is None else Division(self.rows_in_shard, self.num_shards)
+
+    def clipped_sum(
+        self, batch: Batch, keys: Keys, clipped_sum: ClippedSum, *, rate: float
+    ) -> tuple[Array, Array]:
         """Reads the batch and sums it, for a table that one device works on."""
         del rate
-        return sum_of_rows(self._read(batch.indices), batch, key, clipped_sum)
+        rows = self._read(batch.indices)
+        return sum_of_rows(rows, batch, keys, clipped_sum), jnp.ones((), bool)
 
     def _read(self, indices: Array) -> Record:
         def several(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

@@ -1,12 +1,11 @@
 """A table that tells what a step will draw."""
 
-import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
-from tacit.tables.base import Batch, ClippedSum, shapes_of_sum
+from tacit.tables.base import Batch, ClippedSum, Keys, shape_of_sum
 from tacit.tables.on_host import OnHost
-from tacit.typing import Key, Tree
+from tacit.typing import Array
 
 __all__ = ["DrawnInLoopError", "Recorder"]
 
@@ -24,15 +23,18 @@ class Recorder:
 
     def __init__(self, table: OnHost) -> None:
         self.num_records, self.record = table.num_records, table.record
+        self.division = table.division
         self.batches: list[Batch] = []
         self.rates: list[float] = []
         self._trace = get_opaque_trace_state()
 
-    def clipped_sum(self, batch: Batch, key: Key, clipped_sum: ClippedSum, *, rate: float) -> Tree:
+    def clipped_sum(
+        self, batch: Batch, keys: Keys, clipped_sum: ClippedSum, *, rate: float
+    ) -> tuple[Array, Array]:
         """Notes the batch; the sum is zero."""
         if get_opaque_trace_state() != self._trace:
             raise DrawnInLoopError
         self.batches.append(batch)
         self.rates.append(rate)
-        shapes = shapes_of_sum(self.record, len(batch.indices), key, clipped_sum)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        shape = shape_of_sum(self.record, len(batch.indices), keys.record, clipped_sum)
+        return jnp.zeros(shape.shape, shape.dtype), jnp.ones((), bool)

@@ -5,22 +5,20 @@ two each device holds one slice of the whole sum and nobody holds all of it: tha
 added, to each number once, by the one device that holds it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 from jax import lax
-from jax.flatten_util import ravel_pytree
 
-from tacit.typing import Array, Tree
+from tacit.typing import Array
 
-__all__ = ["NUM_ROWS", "RECORDS", "Scattered", "scattered_sum"]
+__all__ = ["RECORDS", "Scattered", "in_rows", "out_of_rows", "scattered_sum"]
 
 RECORDS = "records"
 """The axis of a mesh over which a table is spread."""
 
-NUM_ROWS = 4
-"""Noise is made in four rows, so the numbers of a sum are laid out in as many."""
+_NUM_ROWS = 2
+"""Noise is made in pairs, so the numbers of a sum are laid out in two rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,40 +26,43 @@ class Scattered:
     """A device's slice of a sum, on each device of the axis another.
 
     Attributes:
-      own: the slice, some columns of the sum's numbers, which are laid out row after row in an
-        array of four rows and filled up to a multiple of the number of devices.
+      own: the slice, ``(num_limbs, 2, length)``: some columns of the sum's numbers, which are laid
+        out row after row and filled up to a multiple of the number of devices.
       size: how many numbers the whole sum has.
-      unravel: makes the tree of a vector of them.
     """
 
     own: Array
     size: int
-    unravel: Callable[[Array], Tree]
-
-    @property
-    def num_columns(self) -> int:
-        """Of the whole sum."""
-        return -(-self.size // NUM_ROWS)
 
     @property
     def first_column(self) -> Array:
         """Of this device's slice."""
-        return lax.axis_index(RECORDS) * self.own.shape[1]
+        return lax.axis_index(RECORDS) * self.own.shape[-1]
 
     def with_own(self, own: Array) -> "Scattered":
         """Returns the sum with this slice for its own."""
         return replace(self, own=own)
 
-    def gathered(self) -> Tree:
-        """Returns the sum, whole on every device."""
-        whole = lax.all_gather(self.own, RECORDS, axis=1, tiled=True)
-        return self.unravel(whole[:, : self.num_columns].reshape(-1)[: self.size])
+    def gathered(self) -> Array:
+        """Returns the sum, ``(num_limbs, size)``, whole on every device."""
+        whole = lax.all_gather(self.own, RECORDS, axis=-1, tiled=True)
+        return out_of_rows(whole, self.size)
 
 
-def scattered_sum(part: Tree) -> Scattered:
+def in_rows(total: Array) -> Array:
+    """Lays out ``(num_limbs, size)`` numbers as ``(num_limbs, 2, num_columns)``."""
+    num_limbs, size = total.shape
+    return jnp.pad(total, ((0, 0), (0, -size % _NUM_ROWS))).reshape(num_limbs, _NUM_ROWS, -1)
+
+
+def out_of_rows(rows: Array, size: int) -> Array:
+    """Returns what `in_rows` laid out; further columns are ignored."""
+    return rows[..., : -(-size // _NUM_ROWS)].reshape(len(rows), -1)[:, :size]
+
+
+def scattered_sum(part: Array) -> Scattered:
     """Returns the sum of all devices' parts; to be called inside of a map over the axis."""
-    vector, unravel = ravel_pytree(part)
-    rows = jnp.pad(vector, (0, -len(vector) % NUM_ROWS)).reshape(NUM_ROWS, -1)
-    rows = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % lax.axis_size(RECORDS))))
-    own = lax.psum_scatter(rows, RECORDS, scatter_dimension=1, tiled=True)
-    return Scattered(own=own, size=len(vector), unravel=unravel)
+    rows = in_rows(part)
+    rows = jnp.pad(rows, ((0, 0), (0, 0), (0, -rows.shape[-1] % lax.axis_size(RECORDS))))
+    own = lax.psum_scatter(rows, RECORDS, scatter_dimension=2, tiled=True)
+    return Scattered(own=own, size=part.shape[1])

@@ -1,5 +1,6 @@
 """Clipped per-record sums: a slow, obvious reference, and a fast exact way beside it."""
 
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.bounds import (
     Clipping,
     Flat,
@@ -9,20 +10,29 @@ from tacit.privacy.clipping.bounds import (
     squared_norms,
 )
 from tacit.privacy.clipping.explain import ClippingReport, explain_clipping
-from tacit.privacy.clipping.gradient import clipped_gradient_sum
+from tacit.privacy.clipping.gradient import (
+    Summation,
+    clipped_gradient_sum,
+    gradient_summation_of,
+    summation_of,
+)
 from tacit.privacy.clipping.isolation import require_isolated
 from tacit.privacy.clipping.reference import clipped_sum
 
 __all__ = [
+    "Adding",
     "Clipping",
     "ClippingReport",
     "Flat",
     "Normalised",
     "PerLayer",
+    "Summation",
     "clip_by_norm",
     "clipped_gradient_sum",
     "clipped_sum",
     "explain_clipping",
+    "gradient_summation_of",
     "require_isolated",
     "squared_norms",
+    "summation_of",
 ]

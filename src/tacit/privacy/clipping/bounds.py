@@ -2,7 +2,10 @@
 
 A rule sees only squared norms, one for each leaf of the contribution. That is all it needs, so
 the same rule serves the reference, which has the contribution in its hands, and any faster path
-that knows norms without ever forming a per-record gradient.
+that knows norms without ever forming a per-record gradient. The squared norms that it is given are
+upper bounds of the real ones, and what it adds to them is rounded up, so the factors bound real
+norms and not only computed ones; the last few roundings of a factor itself are left to the
+margin of `tacit.privacy.lattice.Lattice.share`.
 """
 
 import math
@@ -15,12 +18,10 @@ import jax.numpy as jnp
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.typing import Array, Tree
+from tacit.privacy.lattice import nested_sum, raised
+from tacit.typing import Array, Scalar, Tree
 
 __all__ = ["Clipping", "Flat", "Normalised", "PerLayer", "clip_by_norm", "squared_norms"]
-
-_ROUNDING = 1.0 + 2.0**-18
-"""Computed norms are inflated by this, well above what float32 summation takes from them (1e-7)."""
 
 _SMALLEST_FLOOR = 1e-10
 """Coordinates below 1.1e-19 have no square in float32, so a computed norm can be too small by
@@ -31,12 +32,16 @@ floor is at least the true norm."""
 class Clipping(Protocol):
     """A rule that bounds one record's contribution, all leaves together, to an l2 norm."""
 
-    def factors(self, squared: Tree, *, clip_norm: float) -> Tree:
+    def factors(self, squared: Tree, *, clip_norm: float | Scalar) -> Tree:
         """Returns, for a tree of squared leaf norms, the tree of factors to multiply leaves by.
 
         Guarantee:
-          ``sqrt(sum(factor**2 * squared)) <= clip_norm`` for every input; where a squared norm is
-          not finite all factors are zero.
+          ``sqrt(sum(factor**2 * squared)) <= clip_norm`` for every input, up to four roundings of
+          the factor; where a squared norm is not finite all factors are zero.
+
+        Args:
+          squared: upper bounds on the squared norms of the leaves.
+          clip_norm: the bound; may be traced.
         """
         ...
 
@@ -49,9 +54,9 @@ class Flat:
       Sensitivity ``clip_norm``.
     """
 
-    def factors(self, squared: Tree, *, clip_norm: float) -> Tree:
+    def factors(self, squared: Tree, *, clip_norm: float | Scalar) -> Tree:
         """The same factor for every leaf."""
-        norm = jnp.sqrt(_total(squared)) * _ROUNDING
+        norm = jnp.sqrt(_total(squared))
         factor = jnp.where(norm > clip_norm, clip_norm / norm, 1.0)
         return _everywhere(squared, factor)
 
@@ -81,13 +86,13 @@ class Normalised:
                 " underflow in float32, so they could not be bounded: scale the loss up instead."
             )
 
-    def factors(self, squared: Tree, *, clip_norm: float) -> Tree:
+    def factors(self, squared: Tree, *, clip_norm: float | Scalar) -> Tree:
         """The same factor for every leaf."""
-        if math.isinf(clip_norm):
+        if isinstance(clip_norm, float) and math.isinf(clip_norm):
             raise InvalidArgumentError(
                 "clip_norm must be finite with Normalised clipping; got inf. Use Flat()."
             )
-        norm = jnp.sqrt(_total(squared)) * _ROUNDING
+        norm = jnp.sqrt(_total(squared))
         return _everywhere(squared, clip_norm / (norm + self.floor))
 
 
@@ -117,7 +122,7 @@ class PerLayer:
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.shares.items())))
 
-    def factors(self, squared: Tree, *, clip_norm: float) -> Tree:
+    def factors(self, squared: Tree, *, clip_norm: float | Scalar) -> Tree:
         """One factor for each layer; a bad layer silences the whole record."""
         paths, treedef = jax.tree_util.tree_flatten_with_path(squared)
         names = [
@@ -143,8 +148,8 @@ def clip_by_norm(tree: Tree, *, clip_norm: float) -> Tree:
     """Scales ``tree`` to global l2 norm at most ``clip_norm``.
 
     Guarantee:
-      ``norm(result) <= clip_norm`` for every input. A tree whose norm is not finite becomes zero:
-      one bad record cannot spoil a sum.
+      ``norm(result) <= clip_norm`` for every input, up to four roundings of each entry. A tree
+      whose norm is not finite becomes zero: one bad record cannot spoil a sum.
 
     Example:
       >>> print(clip_by_norm(jnp.array([3.0, 4.0]), clip_norm=1.0).round(3))
@@ -156,16 +161,23 @@ def clip_by_norm(tree: Tree, *, clip_norm: float) -> Tree:
 
 
 def squared_norms(tree: Tree) -> Tree:
-    """Returns the squared l2 norm of each leaf, summed in float32 at least."""
+    """Returns an upper bound on the squared l2 norm of each leaf, summed in float32 at least.
+
+    Squares of entries below 1e-19 vanish; `tacit.privacy.mechanism.GaussianSum` takes no clip norm
+    so small that they matter.
+    """
     return jax.tree.map(_squared_norm, tree)
 
 
 def _squared_norm(leaf: Array) -> Array:
-    return jnp.sum(jnp.square(leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))))
+    wide = leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+    total, operations = nested_sum(jnp.square(wide).reshape(-1))
+    return raised(total, operations)
 
 
 def _total(squared: Tree) -> Array:
-    return jnp.sum(jnp.stack(jax.tree.leaves(squared)), axis=0)
+    leaves = jax.tree.leaves(squared)
+    return raised(jnp.sum(jnp.stack(leaves), axis=0), len(leaves) + 2)
 
 
 def _everywhere(squared: Tree, factor: Array) -> Tree:

@@ -12,16 +12,19 @@ here costs time, never exactness.
 """
 
 import enum
+import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 from jax.extend import core
 
-from tacit.privacy.clipping.equations import dtype_of, shape_of
+from tacit.privacy.clipping.equations import bind, dtype_of, shape_of
 from tacit.privacy.clipping.sites import Split, Value
 from tacit.privacy.clipping.tracing import Program
+from tacit.typing import Array
 
-__all__ = ["Map", "Path", "classify"]
+__all__ = ["Map", "Move", "Path", "classify"]
 
 
 class Map(enum.Enum):
@@ -33,11 +36,46 @@ class Map(enum.Enum):
     GENERAL = "some other function of the parameter"
 
 
+class Move(NamedTuple):
+    """One operation that moves entries about, on a whole array or on each slice of a stack."""
+
+    equation: core.JaxprEqn
+    is_sliced: bool
+
+    @property
+    def name(self) -> str:
+        """What it does, in words that are equal for equal moves."""
+        return f"{self.equation.primitive.name} {self.equation.params} {self.is_sliced}"
+
+
 class Path(NamedTuple):
-    """A map together with how entries were moved, so that two paths can be compared."""
+    """A map together with how entries were moved."""
 
     map: Map
-    moves: tuple[Any, ...]
+    moves: tuple[Move, ...]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Tells orders of entries apart."""
+        return tuple(move.name for move in self.moves)
+
+    def back(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """Returns entries in the order of the value in the order of the leaf, which has a shape."""
+
+        def moved(leaf: Array) -> Array:
+            for equation, is_sliced in self.moves:
+                one = functools.partial(_moved, equation)
+                leaf = (jax.vmap(one) if is_sliced else one)(leaf)
+            return leaf
+
+        if not self.moves:
+            return array
+        (back,) = jax.linear_transpose(moved, jax.ShapeDtypeStruct(shape, array.dtype))(array)
+        return back
+
+
+def _moved(equation: core.JaxprEqn, array: Array) -> Array:
+    return bind(equation, [array])[0]
 
 
 # Permutations of entries, given that input and output have the same size.
@@ -73,24 +111,24 @@ def _paths(
 ) -> dict[core.Var, Path]:
     for level in levels:
         for equation in split.equations[level]:
-            _extend(equation, paths)
+            _extend(Move(equation, level == 1), paths)
     return paths
 
 
-def _extend(equation: core.JaxprEqn, paths: dict[core.Var, Path]) -> None:
+def _extend(move: Move, paths: dict[core.Var, Path]) -> None:
     """Continues the paths of an equation's operands to its results."""
+    equation = move.equation
     trained = [
         operand for operand in equation.invars if isinstance(operand, core.Var) and operand in paths
     ]
     if trained:
         for out in equation.outvars:
-            paths[out] = _after(equation, trained, [paths[operand] for operand in trained], out)
+            paths[out] = _after(move, trained, [paths[operand] for operand in trained], out)
 
 
-def _after(
-    equation: core.JaxprEqn, trained: list[core.Var], incoming: list[Path], out: core.Var
-) -> Path:
+def _after(move: Move, trained: list[core.Var], incoming: list[Path], out: core.Var) -> Path:
     """Returns the path to a result, given the operands that depend on the leaf and their paths."""
+    equation = move.equation
     name, path = equation.primitive.name, incoming[0]
     shapes = {shape_of(operand) for operand in trained}
     found = Map.GENERAL
@@ -98,8 +136,8 @@ def _after(
         pass
     elif name in _MOVES:
         if len(trained) == 1 and math.prod(*shapes) == math.prod(shape_of(out)):
-            return path._replace(moves=(*path.moves, (name, str(equation.params))))
-    elif shapes != {shape_of(out)} or len({other.moves for other in incoming}) > 1:
+            return path._replace(moves=(*path.moves, move))
+    elif shapes != {shape_of(out)} or len({other.order for other in incoming}) > 1:
         pass  # something is broadcast, or a leaf that was moved in two ways meets itself
     elif len(trained) == 1 and (name in _SHIFTS or _keeps_values(equation)):
         found = path.map

@@ -6,37 +6,67 @@ Per-record gradients are never formed where a rule gives their norms:
    to the result of each site; the derivative with respect to those zeros is the cotangent d of
    each site, and costs a backward pass without its weight gradients.
 2. Rules turn record operands a and cotangents d into the norm of each record's gradient.
-3. With clip factors c in hand, the clipped sum is ONE derivative: that of ``sum over sites of <c
-   d, site(a, parameters)>``, for every operation alike.
+3. With clip factors c in hand, the clipped sum of a matrix product's weights is another matrix
+   product, ``a^T (c d)``.
 
 What has no rule is formed for those parameters only, in chunks. The result equals the reference
 up to rounding; `verification` checks that for each new loss before it is used.
+
+**Rounding.** The sum is made of integers on a lattice (`tacit.privacy.lattice`). A parameter's
+gradients are summed in one of three ways, chosen from shapes alone:
+
+* *formed*: each record's gradient is a vector of floats. It is clipped by the norm of exactly these
+  floats, rounded to the lattice by itself, and added as integers: no other record plays a part.
+* *looked up*: each row of a table that a record reads gets its cotangent, rounded by itself.
+* *in blocks*: a matrix product adds ``block_rows`` records in float32, and the block's sum is
+  rounded. Its error is ``gamma_m sum_i c_i A_i`` at most, and records are clipped on their spread A
+  as well as on their norm, so it is known beforehand (`rules.summing_error`).
+
+Where the derivative J of an elementwise function leads from a leaf to the value that is read, norm
+and sum multiply by the same floats J; other functions of a leaf are formed in the leaf's own space.
+Operands and cotangents pass a barrier, so that norms and sums read the same numbers.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tacit.privacy.clipping import reference
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.bounds import Clipping
-from tacit.privacy.clipping.classification import Map, classify
+from tacit.privacy.clipping.classification import Map, Path, classify
+from tacit.privacy.clipping.contributions import (
+    Contribution,
+    Formed,
+    InBlocks,
+    LookedUp,
+    Unused,
+    Way,
+)
+from tacit.privacy.clipping.operations import part_of
 from tacit.privacy.clipping.rules import (
     Dense,
+    Lookup,
     Part,
     Read,
+    block_rows,
     joint_squared_norm,
-    part_of,
+    joint_squared_spread,
     prefers_joint,
+    summing_error,
 )
 from tacit.privacy.clipping.sites import Site, Value
 from tacit.privacy.clipping.tracing import Program
-from tacit.typing import Array, Key, Params, Tree
+from tacit.privacy.lattice import Lattice
+from tacit.typing import Array, Key, Params, Scalar, Tree
 
-__all__ = ["Recipe", "clipped_sum_by_norms", "make_recipe", "norms_and_sum", "paths_of_norms"]
+__all__ = ["Recipe", "clipped_sum_by_norms", "lattice_of", "make_recipe", "norms_and_sum", "ways"]
 
 _MAX_FORMED = 2**26
 """How many numbers may be formed at once, 256 MB in float32; more is done in chunks."""
@@ -49,14 +79,12 @@ class Recipe:
     Attributes:
       program: the loss, taken apart.
       reads: the values through which each leaf acts.
-      maps: how each of them depends on the leaf.
-      are_aligned: whether a leaf's values have their entries in one order.
+      paths: how each of them depends on the leaf.
     """
 
     program: Program
     reads: tuple[tuple[Value, ...], ...]
-    maps: tuple[tuple[Map, ...], ...]
-    are_aligned: tuple[bool, ...]
+    paths: tuple[tuple[Path, ...], ...]
 
     def uses(self, value: Value) -> list[tuple[Site, int]]:
         """Returns the sites that read a value, with its position among their operands."""
@@ -73,7 +101,7 @@ class Recipe:
 
     def is_direct(self, leaf: int) -> bool:
         """Whether the leaf's norm follows from that of one value."""
-        return len(self.reads[leaf]) == 1 and self.maps[leaf][0] is not Map.GENERAL
+        return len(self.reads[leaf]) == 1 and self.paths[leaf][0].map is not Map.GENERAL
 
 
 def make_recipe(program: Program) -> Recipe:
@@ -82,15 +110,11 @@ def make_recipe(program: Program) -> Recipe:
         tuple(value for value, leaves in program.values.items() if leaf in leaves)
         for leaf in range(program.num_params)
     )
-    paths = [
-        [classify(program, leaf, value) for value in values] for leaf, values in enumerate(reads)
-    ]
-    return Recipe(
-        program=program,
-        reads=reads,
-        maps=tuple(tuple(path.map for path in each) for each in paths),
-        are_aligned=tuple(len({path.moves for path in each}) == 1 for each in paths),
+    paths = tuple(
+        tuple(classify(program, leaf, value) for value in values)
+        for leaf, values in enumerate(reads)
     )
+    return Recipe(program=program, reads=reads, paths=paths)
 
 
 def clipped_sum_by_norms(
@@ -101,19 +125,27 @@ def clipped_sum_by_norms(
     mask: Array,
     *,
     clipping: Clipping,
-    clip_norm: float,
+    clip_norm: float | Scalar,
     chunk_size: int | None = None,
+    adding: Adding = Adding(),  # noqa: B008
 ) -> Tree:
     """Returns what `reference.clipped_gradient_sum` returns, up to rounding."""
     leaves = jax.tree.leaves(params)
 
     def chunk_sum(batch: tuple[Tree, Key, Array]) -> Tree:
-        return norms_and_sum(recipe, params, *batch, clipping=clipping, clip_norm=clip_norm)[1]
+        return norms_and_sum(
+            recipe, params, *batch, clipping=clipping, clip_norm=clip_norm, adding=adding
+        )[1]
 
+    shapes = [*jax.tree.leaves(records), keys]
+    one = jax.eval_shape(lambda data: jax.tree.map(lambda x: x[:1], data), shapes)
+    found = ways(recipe, leaves, one)
     if chunk_size is None:
-        formed = _formed_per_record(recipe, leaves, [*jax.tree.leaves(records), keys])
+        formed = sum(way.num_formed for way in found)
         chunk_size = max(1, _MAX_FORMED // formed) if formed else None
-    return reference.in_chunks(chunk_sum, (records, keys, mask), chunk_size)
+    positions = max((way.num_looked_up for way in found), default=1)
+    chunk_size = adding.largest_chunk(chunk_size, positions=positions)
+    return reference.in_chunks(chunk_sum, (records, keys, mask), chunk_size, adding)
 
 
 def norms_and_sum(
@@ -124,52 +156,69 @@ def norms_and_sum(
     mask: Array,
     *,
     clipping: Clipping,
-    clip_norm: float,
+    clip_norm: float | Scalar,
+    adding: Adding = Adding(),  # noqa: B008
 ) -> tuple[Tree, Tree]:
     """Returns the squared norms of each leaf, ``(batch,)``, and the clipped sum, of one chunk."""
     leaves, treedef = jax.tree.flatten(params)
     work = _Batch(recipe, leaves, [*jax.tree.leaves(records), keys])
-    squared = jax.tree.unflatten(treedef, [work.squared_norm(leaf) for leaf in range(len(leaves))])
+    parts = [work.contribution(leaf) for leaf in range(len(leaves))]
+    squared = jax.tree.unflatten(treedef, [part.squared for part in parts])
     factors = jax.tree.leaves(clipping.factors(squared, clip_norm=clip_norm))
-    return squared, jax.tree.unflatten(treedef, work.weighted_sum(factors, mask))
+    if adding.is_exact and any(part.spread is not None for part in parts):
+        spreads = [jnp.zeros_like(p.squared) if p.spread is None else p.spread for p in parts]
+        others = clipping.factors(jax.tree.unflatten(treedef, spreads), clip_norm=clip_norm)
+        factors = _smaller(factors, jax.tree.leaves(others))
+    weights = {id(factor): jnp.where(mask, factor * adding.units, 0.0) for factor in factors}
+    sums = [
+        part.total(weights[id(factor)], adding) for part, factor in zip(parts, factors, strict=True)
+    ]
+    return squared, jax.tree.unflatten(treedef, sums if adding.is_exact else [s[0] for s in sums])
 
 
-def paths_of_norms(recipe: Recipe, leaves: Tree, data: Tree) -> list[tuple[str, int]]:
-    """Returns in words how each leaf's norm is obtained, and how many numbers that forms.
+def lattice_of(recipe: Recipe, leaves: Tree, data: Tree) -> Lattice:
+    """Returns the lattice on which a recipe's sums are made.
+
+    Blocks of one length that are bounded by the same norm have errors that add up record by record,
+    so that their largest counts once; those of different lengths hold different records, and
+    their errors add up in squares.
 
     Args:
       recipe: of the loss.
       leaves: the parameters, or their shapes.
       data: a batch of one record, or its shapes.
     """
-    ways: list[tuple[str, int]] = []
+    found = ways(recipe, leaves, data)
+    errors: dict[tuple[int, bool], float] = {}
+    for way in found:
+        if way.positions is not None:
+            group = (block_rows(way.positions), way.positions == 1)
+            error = summing_error(way.positions, way.num_reads)
+            errors[group] = max(errors.get(group, 0.0), error)
+    return Lattice(
+        rounding=math.sqrt(max(1.0, sum(way.rounding**2 for way in found))),
+        summing=math.sqrt(sum(error**2 for error in errors.values())),
+    )
+
+
+def ways(recipe: Recipe, leaves: Tree, data: Tree) -> list[Way]:
+    """Returns how each leaf is clipped and summed.
+
+    Args:
+      recipe: of the loss.
+      leaves: the parameters, or their shapes.
+      data: a batch of one record, or its shapes.
+    """
+    found: list[Way] = []
 
     def norms(leaves: list[Array], data: list[Array]) -> list[Array]:
         work = _Batch(recipe, leaves, data)
-        squared = []
-        for leaf in range(len(leaves)):
-            before = work.num_formed
-            squared.append(work.squared_norm(leaf))
-            ways.append((work.way(leaf), work.num_formed - before))
-        return squared
+        parts = [work.contribution(leaf) for leaf in range(len(leaves))]
+        found.extend(part.way for part in parts)
+        return [part.squared for part in parts]
 
     jax.eval_shape(norms, leaves, data)
-    return ways
-
-
-def _formed_per_record(recipe: Recipe, leaves: list[Array], data: list[Array]) -> int:
-    """Counts the numbers that are formed for each record, by tracing the norms for one."""
-    count = 0
-
-    def norms(leaves: list[Array], data: list[Array]) -> list[Array]:
-        nonlocal count
-        work = _Batch(recipe, leaves, data)
-        squared = [work.squared_norm(leaf) for leaf in range(len(leaves))]
-        count = work.num_formed
-        return squared
-
-    jax.eval_shape(norms, leaves, jax.eval_shape(lambda d: jax.tree.map(lambda x: x[:1], d), data))
-    return count
+    return found
 
 
 class _Batch:
@@ -180,10 +229,12 @@ class _Batch:
         program = recipe.program
         self.fixed = program.fixed_part()
         self.values = program.parameter_part(leaves, self.fixed)
-        self.saved, self.cotangents = jax.vmap(self._cotangents_of_one)(data)
+        # Norms and sums must read the same numbers; without a barrier a compiler may compute them
+        # twice, and round differently.
+        self.saved, self.cotangents = _as_they_are(jax.vmap(self._cotangents_of_one)(data))
         self.num_records = data[0].shape[0]
-        self.num_formed = 0
         self._formed: dict[Value, Array] = {}
+        self._sums: dict[tuple[Value, int, int], Array] = {}
 
     def _cotangents_of_one(self, data: list[Array]) -> tuple[list[list[Array]], list[list[Array]]]:
         program = self.recipe.program
@@ -197,104 +248,95 @@ class _Batch:
         (cotangents,) = pull(jnp.ones_like(loss))
         return saved, cotangents
 
-    def squared_norm(self, leaf: int) -> Array:
-        """Returns the squared norm of each record's gradient for one leaf."""
-        reads, maps = self.recipe.reads[leaf], self.recipe.maps[leaf]
+    def contribution(self, leaf: int) -> Contribution:
+        """Returns what the batch adds to the gradient of one leaf; the way depends on shapes."""
+        reads, array = self.recipe.reads[leaf], self.leaves[leaf]
         if not reads:
-            return jnp.zeros(self.num_records)
+            return Unused(array.shape, self.num_records, array.dtype)
+        names = sorted({site.name for value in reads for site, _ in self.recipe.uses(value)})
+        where = f"at {', '.join(names)}"
         if not self.recipe.is_direct(leaf):
             joint = self._joint(leaf)
-            return _squares(self._pulled_back(leaf)) if joint is None else joint_squared_norm(joint)
-        (value,) = reads
-        weight = self._derivative(leaf, value) if maps[0] is Map.ELEMENTWISE else None
-        part = self._part(value)
-        if part is None or part.needs_forming(is_weighted=weight is not None):
-            formed = self.formed(value)
-            return _squares(formed if weight is None else formed * weight)
-        return part.squared_norm(weight)
+            if joint is not None:
+                return self._joint_in_blocks(leaf, joint, f"joint Gram form {where}")
+            words = f"formed {where}, then pulled back to the parameter"
+            return Formed(self._pulled_back(leaf), lambda x: x, words, self._num_formed(leaf))
+        return self._direct(leaf, reads[0], self.recipe.paths[leaf][0], where)
+
+    def _direct(self, leaf: int, value: Value, path: Path, where: str) -> Contribution:
+        """A leaf that acts through one value, which is the leaf moved about or a function of it."""
+        part, back = self._part(value), self._back(leaf, path)
+        weight = None if path.map is Map.MOVED else self._derivative(leaf, value)
+        is_weighted = path.map is Map.ELEMENTWISE
+        prefix = "weighted " if is_weighted else ""
+        shape = self.values[value].shape
+        if part is None or part.needs_forming(is_weighted=is_weighted):
+            formed = self._formed_for(value)
+            how = "the size of its values" if part is None else "cheaper here than its rule"
+            factor = self._sign(leaf, value) if weight is None else weight
+            words = f"formed {where}, {how}"
+            return Formed(formed * factor, back, words, formed[0].size)
+        words = f"{prefix}{part.description} {where}"
+        if isinstance(part, Lookup):
+            factor = jnp.broadcast_to(self._sign(leaf, value), shape) if weight is None else weight
+            return LookedUp(part, factor, shape, back, words)
+        factor = self._sign(leaf, value) if weight is None else weight
+        return InBlocks(
+            [Read(part, factor, not is_weighted)],
+            part.squared_norm(weight if is_weighted else None),
+            part.squared_spread() if part.num_positions > 1 else None,
+            [self._summing(value, part, factor, back)],
+            self.leaves[leaf].shape,
+            words,
+        )
+
+    def _joint_in_blocks(self, leaf: int, reads: list[Read], words: str) -> InBlocks:
+        """A leaf that is read as several functions of itself, all in one order."""
+        values, paths = self.recipe.reads[leaf], self.recipe.paths[leaf]
+        return InBlocks(
+            reads,
+            joint_squared_norm(reads),
+            joint_squared_spread(reads),
+            [
+                self._summing(value, read.part, read.weight, self._back(leaf, path))
+                for value, read, path in zip(values, reads, paths, strict=True)
+            ],
+            self.leaves[leaf].shape,
+            words,
+        )
+
+    def _summing(
+        self, value: Value, part: Dense, derivative: Array, back: Callable[[Array], Array]
+    ) -> Callable[[Array, int], Array]:
+        """Returns a function of weights: the sums of blocks of records in the order of the leaf."""
+        shape = self.values[value].shape
+
+        def sums(weights: Array, count: int) -> Array:
+            # Leaves that act through one value share its sums.
+            known = (value, id(weights), count)
+            if known not in self._sums:
+                found = part.block_sums(weights, count)
+                self._sums[known] = part.in_shape_of_value(found, shape)
+            return back(self._sums[known] * derivative)
+
+        return sums
 
     def _joint(self, leaf: int) -> list[Read] | None:
         """Returns the parts of a leaf that is read as several functions of itself."""
-        values, maps = self.recipe.reads[leaf], self.recipe.maps[leaf]
-        if len(values) < 2 or Map.GENERAL in maps or not self.recipe.are_aligned[leaf]:
+        values, paths = self.recipe.reads[leaf], self.recipe.paths[leaf]
+        is_aligned = len({path.order for path in paths}) == 1
+        if len(values) < 2 or not is_aligned or any(path.map is Map.GENERAL for path in paths):
             return None
         reads = []
-        for value, kind in zip(values, maps, strict=True):
+        for value, path in zip(values, paths, strict=True):
             part = self._part(value)
             if not isinstance(part, Dense):
                 return None
-            weight = self._derivative(leaf, value)
-            if kind is Map.MOVED:
-                weight = weight.reshape(-1)[0]  # all one, or all minus one
-            reads.append(Read(part, weight, kind is not Map.ELEMENTWISE))
-        return reads if prefers_joint(reads) else None
-
-    def way(self, leaf: int) -> str:
-        """Returns in words how a leaf's norm is obtained."""
-        reads = self.recipe.reads[leaf]
-        if not reads:
-            return "not used by the loss"
-        names = sorted({site.name for value in reads for site, _ in self.recipe.uses(value)})
-        where = f"at {', '.join(names)}"
-        if self._joint(leaf) is not None:
-            return f"joint Gram form {where}"
-        if not self.recipe.is_direct(leaf):
-            return f"formed {where}, then pulled back to the parameter"
-        part = self._part(reads[0])
-        is_weighted = self.recipe.maps[leaf][0] is Map.ELEMENTWISE
-        if part is None:
-            return f"formed {where}, the size of its values"
-        if part.needs_forming(is_weighted=is_weighted):
-            return f"formed {where}, cheaper here than its rule"
-        return f"{'weighted ' if is_weighted else ''}{part.description} {where}"
-
-    def weighted_sum(self, factors: list[Array], mask: Array) -> list[Array]:
-        """Returns, for each leaf, the sum of the records' gradients times the leaf's factors."""
-        results: list[Array] = [jnp.zeros(())] * len(self.leaves)
-        # Leaves that share a factor (under flat clipping: all) share one derivative.
-        groups: dict[int, list[int]] = {}
-        for leaf, factor in enumerate(factors):
-            groups.setdefault(id(factor), []).append(leaf)
-        for members in groups.values():
-            factor = jnp.where(mask, factors[members[0]], 0.0)
-            _, pull = jax.vjp(
-                lambda leaves: self.recipe.program.trained_part(leaves, self.fixed), self.leaves
-            )
-            (gradients,) = pull(self._value_sums(factor))
-            for leaf in members:
-                results[leaf] = gradients[leaf]
-        return results
-
-    def _value_sums(self, factor: Array) -> list[Array]:
-        """Returns the weighted sum of gradients for each trained value."""
-        program = self.recipe.program
-        keep = factor > 0
-        open_values = [value for value in program.values if value not in self._formed]
-        sites = [
-            site
-            for site in program.sites
-            if any(site.values[at] in open_values for at in site.trained)
-        ]
-
-        def outputs(values: list[Array]) -> list[list[Array]]:
-            current = self.values | dict(zip(open_values, values, strict=True))
-            return [
-                self._mapped(site, lambda site, own, data: site.apply(own, data))(
-                    self._own(site, current), [_kept(x, keep) for x in self.saved[site.index]]
-                )
-                for site in sites
-            ]
-
-        _, pull = jax.vjp(outputs, [self.values[value] for value in open_values])
-        weighted = [
-            [_along(factor, d) * _kept(d, keep) for d in self.cotangents[site.index]]
-            for site in sites
-        ]
-        (sums,) = pull(weighted)
-        found = dict(zip(open_values, sums, strict=True))
-        for value, formed in self._formed.items():
-            found[value] = jnp.tensordot(factor, _kept(formed, keep), axes=1)
-        return [found[value] for value in program.values]
+            is_moved = path.map is Map.MOVED
+            weight = self._sign(leaf, value) if is_moved else self._derivative(leaf, value)
+            reads.append(Read(part, weight, path.map is not Map.ELEMENTWISE))
+        positions = sum(read.part.num_positions for read in reads)
+        return reads if prefers_joint(reads) and block_rows(positions) > 1 else None
 
     def _part(self, value: Value) -> Part | None:
         """Returns the sites of a value as one part that has a rule, or None."""
@@ -308,7 +350,7 @@ class _Batch:
             merged = merged.merged(part)
         return merged
 
-    def formed(self, value: Value) -> Array:
+    def _formed_for(self, value: Value) -> Array:
         """Returns each record's gradient for a value, formed once."""
         if value not in self._formed:
             part = self._part(value)
@@ -318,7 +360,6 @@ class _Batch:
                 uses = self.recipe.uses(value)
                 formed = functools.reduce(jnp.add, [self._site_gradient(*use) for use in uses])
             self._formed[value] = formed
-            self.num_formed += formed.size // self.num_records
         return self._formed[value]
 
     def _site_gradient(self, site: Site, at: int) -> Array:
@@ -328,7 +369,7 @@ class _Batch:
             _, pull = jax.vjp(lambda value: site.apply(own | {at: value}, data), own[at])
             return pull(cotangents)[0]
 
-        own = self._own(site, self.values)
+        own = {at: self.values[value] for at, value in site.values.items()}
         each = self._mapped(site, gradient)(
             own, self.saved[site.index], self.cotangents[site.index]
         )
@@ -338,28 +379,47 @@ class _Batch:
     def _pulled_back(self, leaf: int) -> Array:
         """Returns each record's gradient for a leaf, by way of all values that it acts through."""
         values = self.recipe.reads[leaf]
-        self.num_formed += self.leaves[leaf].size
 
         def part(array: Array) -> list[Array]:
-            leaves = [*self.leaves[:leaf], array, *self.leaves[leaf + 1 :]]
-            everything = self.recipe.program.parameter_part(leaves, self.fixed)
+            everything = self._parameter_part(leaf, array)
             return [everything[value] for value in values]
 
         _, pull = jax.vjp(part, self.leaves[leaf])
-        return jax.vmap(lambda formed: pull(formed)[0])([self.formed(value) for value in values])
+        formed = [self._formed_for(value) for value in values]
+        return jax.vmap(lambda formed: pull(formed)[0])(formed)
+
+    def _num_formed(self, leaf: int) -> int:
+        values = self.recipe.reads[leaf]
+        return self.leaves[leaf].size + sum(self._formed[value][0].size for value in values)
+
+    def _parameter_part(self, leaf: int, array: Array) -> dict[Value, Array]:
+        leaves = [*self.leaves[:leaf], array, *self.leaves[leaf + 1 :]]
+        return self.recipe.program.parameter_part(leaves, self.fixed)
 
     def _derivative(self, leaf: int, value: Value) -> Array:
-        """Returns d value / d leaf of an elementwise map, in the layout of the value."""
+        """Returns d value / d leaf of an elementwise map, in the layout of the value.
 
-        def part(array: Array) -> Array:
-            leaves = [*self.leaves[:leaf], array, *self.leaves[leaf + 1 :]]
-            return self.recipe.program.parameter_part(leaves, self.fixed)[value]
-
+        Norm and sum both multiply by these floats.
+        """
         array = self.leaves[leaf]
-        return jax.jvp(part, (array,), (jnp.ones_like(array),))[1]
+        found = jax.jvp(
+            lambda array: self._parameter_part(leaf, array)[value],
+            (array,),
+            (jnp.ones_like(array),),
+        )[1]
+        return lax.optimization_barrier(found)
 
-    def _own(self, site: Site, values: dict[Value, Array]) -> dict[int, Array]:
-        return {at: values[value] for at, value in site.values.items()}
+    def _sign(self, leaf: int, value: Value) -> Array:
+        """Returns the derivative of a map that moves entries and changes all signs, or none."""
+        return self._derivative(leaf, value).reshape(-1)[0]
+
+    def _back(self, leaf: int, path: Path) -> Callable[[Array], Array]:
+        """Returns a function that brings arrays from the order of a value to that of the leaf.
+
+        They have one axis before those of the value: blocks, or limbs.
+        """
+        shape = self.leaves[leaf].shape
+        return jax.vmap(lambda array: path.back(array, shape))
 
     def _mapped(self, site: Site, function: Callable[..., Tree]) -> Callable[..., Tree]:
         """Maps a function of one site over records, and over iterations inside a scan."""
@@ -378,16 +438,18 @@ class _Batch:
         return mapped
 
 
-def _kept(x: Array, keep: Array) -> Array:
-    """Zeroes the rows of dropped records, since zero times infinity is not zero."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x
-    return jnp.where(_along(keep, x), x, 0.0)
+def _as_they_are(tree: Tree) -> Tree:
+    """Makes sure that floats are computed once and read by all who use them."""
+    leaves, treedef = jax.tree.flatten(tree)
+    floats = [at for at, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    fixed = lax.optimization_barrier([leaves[at] for at in floats])
+    for at, leaf in zip(floats, fixed, strict=True):
+        leaves[at] = leaf
+    return jax.tree.unflatten(treedef, leaves)
 
 
-def _along(factor: Array, x: Array) -> Array:
-    return factor.reshape(-1, *(1 for _ in x.shape[1:]))
-
-
-def _squares(formed: Array) -> Array:
-    return jnp.sum(jnp.square(formed).reshape(len(formed), -1), axis=1)
+def _smaller(factors: list[Array], others: list[Array]) -> list[Array]:
+    """Returns the smaller of two factors of each leaf; leaves that share both share the result."""
+    pairs = {(id(c), id(d)): (c, d) for c, d in zip(factors, others, strict=True)}
+    smaller = {ids: jnp.minimum(c, d) for ids, (c, d) in pairs.items()}
+    return [smaller[id(c), id(d)] for c, d in zip(factors, others, strict=True)]

@@ -1,5 +1,6 @@
 """Equations: the few operations on traced programs (jaxprs) that taking one apart needs."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -39,8 +40,15 @@ def run_equations(equations: Sequence[core.JaxprEqn], environment: Environment) 
 def bind(equation: core.JaxprEqn, operands: list[Any]) -> list[Any]:
     """Runs one equation; always returns a list."""
     primitive: Any = equation.primitive
-    outs = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
+    # The engine's noise has 64-bit numbers in programs that otherwise have none.
+    with jax.enable_x64(True) if _is_wide(equation) else contextlib.nullcontext():
+        outs = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
     return list(outs) if primitive.multiple_results else [outs]
+
+
+def _is_wide(equation: core.JaxprEqn) -> bool:
+    avals: list[Any] = [value.aval for value in (*equation.invars, *equation.outvars)]
+    return any(getattr(getattr(a, "dtype", None), "itemsize", 0) == 8 for a in avals)
 
 
 def inlined(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax
 
 from tacit.privacy.clipping.classification import Map
-from tacit.privacy.clipping.engine import Recipe, paths_of_norms
+from tacit.privacy.clipping.engine import Recipe, ways
 from tacit.privacy.clipping.gradient import find_recipe
 from tacit.rng import seeded_key
 from tacit.typing import Params, RecordLoss, Tree
@@ -91,18 +91,18 @@ def explain_clipping(loss: RecordLoss, params: Params, record: Tree) -> Clipping
         record,
         seeded_key(0),
     )
-    ways = paths_of_norms(found, [leaf for _, leaf in named], batch)
+    found_ways = ways(found, [leaf for _, leaf in named], batch)
     return ClippingReport(
         parameters=tuple(
             ParameterPath(
                 name=jax.tree_util.keystr(path, simple=True, separator="/") or "parameters",
                 shape=shape,
-                how=how,
-                num_formed=formed,
-                advice=_advice(found, leaf, formed, math.prod(shape)),
+                how=way.words,
+                num_formed=way.num_formed,
+                advice=_advice(found, leaf, way.num_formed, math.prod(shape)),
             )
-            for leaf, ((path, _), shape, (how, formed)) in enumerate(
-                zip(named, shapes, ways, strict=True)
+            for leaf, ((path, _), shape, way) in enumerate(
+                zip(named, shapes, found_ways, strict=True)
             )
         )
     )
@@ -116,6 +116,6 @@ def _advice(recipe: Recipe, leaf: int, formed: int, size: int) -> str:
             "it acts in several places (tied weights, or a prior inside the loss); a prior belongs"
             " in the model's log_prior, outside the clip"
         )
-    if Map.GENERAL in recipe.maps[leaf]:
+    if any(path.map is Map.GENERAL for path in recipe.paths[leaf]):
         return "it is transformed before use by more than elementwise functions"
     return ""

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from tacit import _tree
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.bounds import Clipping, squared_norms
-from tacit.typing import Array, Key, Params, Query, RecordLoss, Tree
+from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["clipped_gradient_sum", "clipped_sum", "in_chunks"]
 
@@ -23,15 +24,18 @@ def clipped_sum(
     mask: Array,
     *,
     clipping: Clipping,
-    clip_norm: float,
+    clip_norm: float | Scalar,
     chunk_size: int | None = None,
+    adding: Adding = Adding(),  # noqa: B008
 ) -> Tree:
     """Returns the sum over records of the clipped ``query(record, key)``.
 
     Guarantee:
-      Replacing any one record, however bad, by nothing moves the result by at most ``clip_norm``
-      in l2 norm up to the rounding of a float32 sum. Records whose mask is False and records
-      whose contribution is not finite add exactly zero.
+      A record's contribution is clipped by an upper bound on the norm of exactly its floats.
+      Added as integers, it is rounded by itself: replacing any one record, however bad, by nothing
+      moves the sum by at most ``clip_norm`` in l2 norm and half a lattice unit for each number,
+      and all others not at all. Records whose mask is False and records whose contribution is
+      not finite add exactly zero.
 
     Args:
       query: a function of one record and its key.
@@ -41,7 +45,8 @@ def clipped_sum(
       clipping: the rule.
       clip_norm: the bound on one record's contribution.
       chunk_size: how many contributions are held at once; memory only, never the result beyond
-        summation order.
+        the order in which floats are added.
+      adding: as integers, or as floats.
 
     Example:
       >>> from tacit.privacy.clipping.bounds import Flat
@@ -54,21 +59,25 @@ def clipped_sum(
     """
 
     def contribution(record: Tree, key: Key, keep: Array) -> Tree:
-        value = _tree.at_least_float32(query(record, key))
+        # The barrier makes norm and sum read the same floats.
+        value = lax.optimization_barrier(_tree.at_least_float32(query(record, key)))
         factors = clipping.factors(squared_norms(value), clip_norm=clip_norm)
+        weights = jax.tree.map(lambda c: c * adding.units, factors)
         # A product with zero would let a NaN through; a selection does not.
-        return jax.tree.map(lambda v, c: jnp.where(keep & (c > 0), c * v, 0.0), value, factors)
+        return jax.tree.map(lambda v, c: jnp.where(keep & (c > 0), c * v, 0.0), value, weights)
 
     def chunk_sum(chunk: tuple[Tree, Key, Array]) -> Tree:
-        return jax.tree.map(lambda leaf: leaf.sum(0), jax.vmap(contribution)(*chunk))
+        sums = jax.tree.map(adding.total, jax.vmap(contribution)(*chunk))
+        return sums if adding.is_exact else jax.tree.map(lambda leaf: leaf[0], sums)
 
-    return in_chunks(chunk_sum, (records, keys, mask), chunk_size)
+    return in_chunks(chunk_sum, (records, keys, mask), adding.largest_chunk(chunk_size), adding)
 
 
 def in_chunks(
     chunk_sum: Callable[[tuple[Tree, Key, Array]], Tree],
     batch: tuple[Tree, Key, Array],
     chunk_size: int | None,
+    adding: Adding,
 ) -> Tree:
     """Returns ``chunk_sum(batch)``, added up over chunks of records to bound memory."""
     length = batch[2].shape[0]
@@ -82,7 +91,7 @@ def in_chunks(
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def add(total: Tree, chunk: tuple[Tree, Key, Array]) -> tuple[Tree, None]:
-        return jax.tree.map(jnp.add, total, chunk_sum(chunk)), None
+        return jax.tree.map(lambda a, b: adding.carried(a + b), total, chunk_sum(chunk)), None
 
     return lax.scan(add, zero, chunks)[0]
 
@@ -95,8 +104,9 @@ def clipped_gradient_sum(
     mask: Array,
     *,
     clipping: Clipping,
-    clip_norm: float,
+    clip_norm: float | Scalar,
     chunk_size: int | None = None,
+    adding: Adding = Adding(),  # noqa: B008
 ) -> Tree:
     """Returns the sum over records of the clipped gradient of ``loss(params, record, key)``."""
 
@@ -104,7 +114,14 @@ def clipped_gradient_sum(
         return jax.grad(loss)(params, record, key)
 
     return clipped_sum(
-        gradient, records, keys, mask, clipping=clipping, clip_norm=clip_norm, chunk_size=chunk_size
+        gradient,
+        records,
+        keys,
+        mask,
+        clipping=clipping,
+        clip_norm=clip_norm,
+        chunk_size=chunk_size,
+        adding=adding,
     )
 
 

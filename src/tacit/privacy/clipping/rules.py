@@ -13,34 +13,44 @@ row add up, so |G|^2 = sum over rows of |sum_t d_t|^2. A leaf that is read as se
 itself has a joint form. What has no rule is *formed*: ``vmap`` of the derivative of that one
 operation.
 
-Norms must not be under-estimated. The first two forms are sums of positive terms; inputs are
-scaled by their largest entry first, so that no square under- or overflows. The Gram form and the
-sums of a table's rows cancel, so they are raised by a bound on their rounding error.
+Every rule returns an upper bound on the norm of the gradient that a record's own floats ``a_t`` and
+``d_t`` define in real numbers. A sum of m positive terms is divided by ``1 - gamma_m``;
+inputs are scaled by their largest entry first, so that no square under- or overflows. Forms that
+cancel are raised by ``gamma_m`` times what they would be without cancelling, ``A^2`` with
+
+    A = sum_t |a_t| |d_t|,
+
+the *spread* of a record. It also bounds what float32 takes from a sum over records, so records are
+clipped on it, too (`engine`).
 """
 
 import functools
-import itertools
+import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tacit.privacy.clipping.equations import shape_of
-from tacit.privacy.clipping.sites import Site
+from tacit.privacy.lattice import LARGEST_OPERAND, gamma, nested_sum, raised
 from tacit.typing import Array
 
 __all__ = [
     "Dense",
+    "Layout",
     "Lookup",
     "Part",
     "Read",
-    "Slice",
+    "block_rows",
     "joint_squared_norm",
-    "part_of",
+    "joint_squared_spread",
+    "largest_spread",
+    "num_blocks",
     "prefers_joint",
+    "summing_error",
 ]
+
+_PRECISE = lax.Precision.HIGHEST
 
 _FORMED_PRICE = 8
 """What a number costs that goes through memory, in multiplications; a rough measured figure."""
@@ -53,25 +63,46 @@ normal float32. At ordinary scales this adds nothing; where operands are 1e19 ap
 norm an upper bound.
 """
 
-_GRAM_ERROR = 16 * 2.0**-24
-"""Error of a squared Gram norm in float32, relative to (sum_t |a_t||d_t|)^2, with a margin."""
+
+_MOST_ROWS, _FEWEST_ROWS = 256, 2
+_SUMMING = 0.02
+"""By how many clip norms the float32 sums of a block may be off, where positions add up."""
 
 
-class Part(Protocol):
-    """What one site contributes to a value's gradient, for a batch of records."""
+def largest_spread(positions: int) -> float:
+    """Returns kappa: a record is clipped such that its spread A is at most so many clip norms.
 
-    @property
-    def description(self) -> str:
-        """The form of the rule, in words."""
-        ...
+    At one position spread and norm are the same. At several, terms that point in all directions
+    have a spread of up to the square root of their number; four times as much leaves room for terms
+    that cancel. A record whose terms cancel beyond that counts with less than its gradient.
+    """
+    return 1.0 if positions == 1 else 4.0 * math.sqrt(positions)
 
-    def needs_forming(self, *, is_weighted: bool) -> bool:
-        """Whether forming the gradient is cheaper than the rule, or the rule does not apply."""
-        ...
 
-    def squared_norm(self, weight: Array | None) -> Array:
-        """Returns |weight * G|^2 of each record; the weight has the shape of the value."""
-        ...
+def block_rows(positions: int) -> int:
+    """Returns how many records are added up in float32 before they are rounded to the lattice."""
+    if positions == 1:
+        return _MOST_ROWS
+    rows = math.sqrt(_SUMMING / (2 * gamma(1) * positions * largest_spread(positions)))
+    return min(_MOST_ROWS, 2 ** math.floor(math.log2(max(rows, 1.0))))
+
+
+def num_blocks(length: int, positions: int) -> int:
+    """Returns into how many blocks so many records are cut; into equal ones where that is easy."""
+    least = -(-length // block_rows(positions))
+    even = [count for count in range(least, 2 * least + 1) if length % count == 0]
+    return even[0] if even else least
+
+
+def summing_error(positions: int, num_reads: int) -> float:
+    """Returns by how many clip norms the sum of a record's block may be off, twice.
+
+    A block's sum has ``rows * positions`` terms, and a few operations on each. In l2 norm it is off
+    by at most ``gamma_m sum_i c_i A_i <= gamma_m rows kappa``, with the record and without it.
+    """
+    rows = block_rows(positions)
+    operations = rows * positions + num_reads + 8
+    return 2 * gamma(operations) * rows * largest_spread(positions)
 
 
 class Layout(NamedTuple):
@@ -121,26 +152,78 @@ class Dense:
         if positions == 1:
             return False
         gram = positions**2 * (contracted + free)
-        return is_weighted or _FORMED_PRICE * contracted * free < gram
+        is_cheaper = _FORMED_PRICE * contracted * free < gram
+        return is_weighted or is_cheaper or block_rows(positions) < _FEWEST_ROWS
+
+    @property
+    def num_positions(self) -> int:
+        """How many positions of one record add up."""
+        return self.inputs.shape[2]
 
     def squared_norm(self, weight: Array | None) -> Array:
-        """By the product of norms at one position, by the Gram form at several."""
+        """By the product of norms at one position, by the Gram form at several.
+
+        Operations, beside those of a sum itself: a quotient and a square for each factor, the
+        products, the scale. The sums over groups come on top.
+        """
         a, a_scale = _scaled(self.inputs)
         d, d_scale = _scaled(self.cotangents)
         scale = a_scale * d_scale
-        a2, d2 = jnp.square(a[:, :, 0]), jnp.square(d[:, :, 0])
-        if self.inputs.shape[2] > 1:
+        _, groups, positions, contracted = self.inputs.shape
+        free = self.cotangents.shape[-1]
+        if positions > 1:
             total = self._gram(a, d)
         elif weight is None:
-            total = jnp.sum(a2.sum(-1) * d2.sum(-1), axis=-1)
+            a2, a_operations = nested_sum(jnp.square(a[:, :, 0]))
+            d2, d_operations = nested_sum(jnp.square(d[:, :, 0]))
+            total = raised(jnp.sum(a2 * d2, axis=-1), a_operations + d_operations + groups + 8)
         else:
-            largest = jnp.max(jnp.abs(weight))
-            w2 = jnp.square(self._ordered(weight) / jnp.where(largest == 0, 1.0, largest))
-            scale = scale * largest
-            total = jnp.sum(_spread(a2, w2) * d2, axis=(1, 2))
+            w, w_scale = _scaled_weight(self._ordered(weight))
+            w2, scale = jnp.square(w), scale * w_scale
+            terms = _spread(jnp.square(a[:, :, 0]), w2) * jnp.square(d[:, :, 0])
+            total = raised(jnp.sum(terms, axis=(1, 2)), contracted + groups * free + 12)
+        num_terms = groups * positions**2 * contracted * free
+        return raised(jnp.square(scale) * (total + _UNDERFLOW * num_terms), 8)
+
+    def squared_spread(self) -> Array:
+        """Returns A^2 of each record, from above: over groups, the root of the sum of squares."""
+        a, a_scale = _scaled(self.inputs)
+        d, d_scale = _scaled(self.cotangents)
+        total = jnp.sum(jnp.square(self._spread_of_groups(a, d)), axis=1)
         _, groups, positions, contracted = self.inputs.shape
-        num_terms = groups * positions**2 * contracted * self.cotangents.shape[-1]
-        return jnp.square(scale) * (total + _UNDERFLOW * num_terms)
+        operations = contracted + self.cotangents.shape[-1] + 2 * positions + groups + 16
+        return raised(jnp.square(a_scale * d_scale) * total, operations)
+
+    def block_sums(self, weights: Array, count: int) -> Array:
+        """Returns ``sum_i weights_i G_i`` over each of equal blocks of records, in float32.
+
+        Args:
+          weights: one for each record; a zero leaves a record out, whatever its numbers are.
+          count: of the blocks into which the records are cut, in order.
+
+        Returns:
+          ``(count, ...)`` in the value's own shape but for axes of the value's size.
+        """
+        keep = weights > 0
+        a, d = (_blocks(_kept(x, keep), count) for x in (self.inputs, self.cotangents))
+        d = d * _blocks(weights, count)[..., None, None, None]
+        contracted_first = self.layout.contracted < self.layout.free
+        out = "gkm" if contracted_first else "gmk"
+        if count == 1 and a.shape[2] == 1:  # a plain product is much quicker
+            sums = jnp.einsum(f"rtk,rtm->{out[1:]}", a[0, :, 0], d[0, :, 0], precision=_PRECISE)[
+                None, None
+            ]
+        else:
+            sums = jnp.einsum(f"nrgtk,nrgtm->n{out}", a, d, precision=_PRECISE)
+        return sums
+
+    def in_shape_of_value(self, sums: Array, shape: tuple[int, ...]) -> Array:
+        """Returns `block_sums` with the axes of a value."""
+        contracted_first = self.layout.contracted < self.layout.free
+        last = (self.layout.contracted, self.layout.free)
+        order = self._order(self.layout.group, *(last if contracted_first else last[::-1]))
+        split = sums.reshape(len(sums), *(shape[axis] for axis in order))
+        return split.transpose(0, *(order.index(axis) + 1 for axis in range(len(shape))))
 
     def formed(self, shape: tuple[int, ...]) -> Array:
         """Returns each record's gradient in the value's own shape."""
@@ -152,13 +235,23 @@ class Dense:
         return split.transpose(0, *back)
 
     def _gram(self, a: Array, d: Array) -> Array:
+        """The Gram form, raised by gamma_m A^2: it has sums over k, m, and twice over t."""
         inner_a = jnp.einsum("bgtk,bguk->bgtu", a, a, precision=_PRECISE)
         inner_d = jnp.einsum("bgtm,bgum->bgtu", d, d, precision=_PRECISE)
-        size = jnp.sum(
-            jnp.sqrt(jnp.sum(jnp.square(a), -1) * jnp.sum(jnp.square(d), -1)), axis=(1, 2)
-        )
-        total = jnp.sum(inner_a * inner_d, axis=(1, 2, 3))
-        return jnp.maximum(total, 0.0) + _GRAM_ERROR * jnp.square(size)
+        _, groups, positions, contracted = self.inputs.shape
+        # The barrier keeps the compiler from adding all pairs of positions in one sequence.
+        rows = lax.optimization_barrier(jnp.sum(inner_a * inner_d, axis=3))
+        total = jnp.sum(rows, axis=(1, 2))
+        free = self.cotangents.shape[-1]
+        operations = contracted + free + (1 + groups) * positions + groups + 16
+        size = jnp.sum(jnp.square(self._spread_of_groups(a, d)), axis=1)
+        size = raised(size, contracted + free + 2 * positions + groups + 16)
+        return jnp.maximum(total, 0.0) + gamma(operations) * size
+
+    def _spread_of_groups(self, a: Array, d: Array) -> Array:
+        """Returns sum_t |a_t| |d_t| of each group, for scaled a and d."""
+        lengths = jnp.sqrt(jnp.sum(jnp.square(a), -1)) * jnp.sqrt(jnp.sum(jnp.square(d), -1))
+        return jnp.sum(lengths, axis=2) + a.shape[2] * _lost(a.shape[-1] * d.shape[-1])
 
     def _ordered(self, weight: Array) -> Array:
         """Returns a value-shaped array as ``(group, contracted, free)``."""
@@ -210,24 +303,10 @@ def joint_squared_norm(reads: list[Read]) -> Array:
 
     With positions p, q of all parts it is sum_pq (a_p a_q)^T (J_p J_q) (d_p d_q), products by
     entry: a matrix product for each pair whose J_p J_q differs by entry, the Gram form for others.
-    It cancels, so it is raised like the Gram form.
+    It cancels, so it is raised like the Gram form, by gamma_m A^2.
     """
-    scaled, scales = [], []
-    for part, weight, _ in reads:
-        a, a_scale = _scaled(part.inputs)
-        d, d_scale = _scaled(part.cotangents)
-        largest = jnp.max(jnp.abs(weight))
-        j = weight / jnp.where(largest == 0, 1, largest)
-        scaled.append((a, d, j if j.ndim == 0 else part._ordered(j)))
-        scales.append(a_scale * d_scale * largest)
-    top = functools.reduce(jnp.maximum, scales)
-    safe = jnp.where(top == 0, 1.0, top)
-    total, size, num_terms = jnp.zeros(()), jnp.zeros(()), 0
-    places = []
-    for i, ((a, own, j), scale) in enumerate(zip(scaled, scales, strict=True)):
-        d = own * (scale / safe)[:, None, None, None]
-        size += jnp.sum(jnp.sqrt(jnp.sum(a**2, -1) * jnp.sum(d**2, -1)), axis=(1, 2))
-        places += [(i, a[:, :, t], d[:, :, t], j) for t in range(a.shape[2])]
+    top, places = _joint_places(reads)
+    total, num_terms = jnp.zeros(()), 0
     for p, (i, a, d, j) in enumerate(places):
         for q, (other, b, e, k) in enumerate(places[: p + 1]):
             if _needs_product(reads[i], reads[other], is_same=i == other):
@@ -237,8 +316,51 @@ def joint_squared_norm(reads: list[Read]) -> Array:
                 term = sign * jnp.sum(jnp.sum(a * b, -1) * jnp.sum(d * e, -1), axis=-1)
             total += term if p == q else 2.0 * term
             num_terms += 2 * a.shape[1] * a.shape[2] * d.shape[2]
-    bound = jnp.maximum(total, 0.0) + _GRAM_ERROR * jnp.square(size)
-    return jnp.square(top) * (bound + _UNDERFLOW * num_terms)
+    size, operations = _joint_spread(reads, places)
+    bound = jnp.maximum(total, 0.0) + gamma(operations) * size
+    return raised(jnp.square(top) * (bound + _UNDERFLOW * num_terms), 8)
+
+
+def joint_squared_spread(reads: list[Read]) -> Array:
+    """Returns A^2 of each record, with A the sum of |J_r * a_p d_p^T| over reads and positions."""
+    top, places = _joint_places(reads)
+    size, _ = _joint_spread(reads, places)
+    return raised(jnp.square(top) * size, 8)
+
+
+_Place: TypeAlias = tuple[int, Array, Array, Array]
+
+
+def _joint_places(reads: list[Read]) -> tuple[Array, list[_Place]]:
+    """Returns a scale for each record, and every position: its read, scaled a, d, and J."""
+    scaled, scales = [], []
+    for part, weight, _ in reads:
+        a, a_scale = _scaled(part.inputs)
+        d, d_scale = _scaled(part.cotangents)
+        j, j_scale = _scaled_weight(weight)
+        scaled.append((a, d, j if j.ndim == 0 else part._ordered(j)))
+        scales.append(a_scale * d_scale * j_scale)
+    top = functools.reduce(jnp.maximum, scales)
+    safe = jnp.where(top == 0, 1.0, top)
+    places = []
+    for i, ((a, own, j), scale) in enumerate(zip(scaled, scales, strict=True)):
+        d = own * (scale / safe)[:, None, None, None]
+        places += [(i, a[:, :, t], d[:, :, t], j) for t in range(a.shape[2])]
+    return top, places
+
+
+def _joint_spread(reads: list[Read], places: list[_Place]) -> tuple[Array, int]:
+    """Returns A^2 of the scaled places from above, and how many operations the form takes."""
+    spread, longest = jnp.zeros(()), 0
+    for i, a, d, j in places:
+        if j.ndim == 0 or reads[i].is_unit:
+            squared = jnp.sum(jnp.sum(a**2, -1) * jnp.sum(d**2, -1), axis=-1)
+        else:
+            squared = jnp.sum(_spread(a**2, j**2) * d**2, axis=(1, 2))
+        longest = max(longest, a.shape[2] + a.shape[1] * d.shape[2])
+        spread += jnp.sqrt(squared) + _lost(a.shape[1] * a.shape[2] * d.shape[2])
+    operations = longest + len(places) ** 2 + 24
+    return raised(jnp.square(spread), operations), operations
 
 
 def _spread(rows: Array, weight: Array) -> Array:
@@ -271,201 +393,69 @@ class Lookup:
         return False
 
     def squared_norm(self, weight: Array | None) -> Array:
-        """Cotangents of the same row add up before they are squared."""
-        d = jnp.where(self.rows[..., None] >= 0, self.cotangents, 0.0)
-        if weight is not None:
-            d = d * jnp.take(weight.reshape(weight.shape[0], -1), jnp.maximum(self.rows, 0), axis=0)
-        d, scale = _scaled(d[:, None])
+        """Cotangents of the same row add up before they are squared.
+
+        A computed sum of T of them is off by at most gamma_T times the sum of their norms; norms
+        of errors add up, so |G| is at most the computed norm and gamma_T times that of the sizes.
+        """
+        d, scale = _scaled(self.weighted(weight)[:, None])
         d = d[:, 0]
         record = jnp.arange(len(d))[:, None]
         first = jnp.argmax(self.rows[:, :, None] == self.rows[:, None, :], axis=2)
         summed = jnp.zeros_like(d).at[record, first].add(d)
-        # Terms that cancel leave an error of about their number times the sum of their norms.
         lengths = jnp.sqrt(jnp.sum(jnp.square(d), axis=-1))
         sizes = jnp.zeros_like(lengths).at[record, first].add(lengths)
         positions, features = d.shape[1:]
-        error = 4 * (positions + 1) * 2.0**-24 * jnp.sum(jnp.square(sizes), axis=1)
-        total = jnp.sum(jnp.square(summed), axis=(1, 2)) + error
-        return jnp.square(scale) * (total + _UNDERFLOW * positions * features)
+        operations = (positions + 1) * features + 3 * positions + 8
+        total = raised(jnp.sum(jnp.square(summed), axis=(1, 2)), operations)
+        size = raised(jnp.sum(jnp.square(sizes), axis=1), operations)
+        norm = jnp.sqrt(total) + gamma(positions + 1) * jnp.sqrt(size)
+        return raised(jnp.square(scale * (norm + positions * _lost(features))), 16)
+
+    def weighted(self, weight: Array | None) -> Array:
+        """Returns the cotangents times the weights of their rows; zero where nothing is read."""
+        d = jnp.where(self.rows[..., None] >= 0, self.cotangents, 0.0)
+        if weight is not None:
+            d = d * jnp.take(weight.reshape(weight.shape[0], -1), jnp.maximum(self.rows, 0), axis=0)
+        return d
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slice:
-    """One contiguous part of a value, at a place that the record chooses."""
-
-    cotangents: Array
-
-    @property
-    def description(self) -> str:
-        """The form of the rule, in words."""
-        return "the cotangent's own norm"
-
-    def needs_forming(self, *, is_weighted: bool) -> bool:
-        """Only for weights, which would have to be sliced alike."""
-        return is_weighted
-
-    def squared_norm(self, weight: Array | None) -> Array:
-        """The cotangent itself, surrounded by zeros."""
-        del weight
-        d = self.cotangents.reshape(len(self.cotangents), 1, 1, -1)
-        d, scale = _scaled(d)
-        return jnp.square(scale) * jnp.sum(jnp.square(d), axis=(1, 2, 3))
+Part: TypeAlias = Dense | Lookup
+"""What one site contributes to a value's gradient, for a batch of records."""
 
 
-_PRECISE = lax.Precision.HIGHEST
-
-
-def part_of(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
-    """Returns what a site adds to the gradient of its operand ``at``, or None without a rule.
-
-    Args:
-      site: the operation.
-      at: the position of the trained value among its operands.
-      data: record operands for a batch: ``(batch, [iteration,] ...)``.
-      cotangents: of its results, likewise.
-    """
-    rule = {
-        "dot_general": _dot_part,
-        "conv_general_dilated": _convolution_part,
-        "gather": _gather_part,
-        "dynamic_slice": _slice_part,
-    }.get(site.name)
-    if rule is None or len(site.trained) != 1:
-        return None
-    return rule(site, at, data, cotangents)
-
-
-def _dot_part(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
-    if len(data) != 1 or site.equation is None:
-        return None  # both operands are parameters
-    (left, right), (left_batch, right_batch) = site.equation.params["dimension_numbers"]
-    axes = ((left, left_batch), (right, right_batch))
-    contracted, group = axes[at]
-    a_contracted, a_group = axes[1 - at]
-    rank = len(shape_of(site.equation.invars[at]))
-    a_rank = len(shape_of(site.equation.invars[1 - at]))
-    free = tuple(i for i in range(rank) if i not in (*contracted, *group))
-    a_free = tuple(i for i in range(a_rank) if i not in (*a_contracted, *a_group))
-    inputs = _arranged(data[0], site, (a_group, a_free, a_contracted))
-    out = list(range(len(group) + len(a_free) + len(free)))
-    ends = (len(group), len(group) + len(free if at == 0 else a_free))
-    first, second = out[ends[0] : ends[1]], out[ends[1] :]
-    positions, features = (second, first) if at == 0 else (first, second)
-    d = _arranged(cotangents[0], site, (tuple(out[: ends[0]]), tuple(positions), tuple(features)))
-    return _dense(site, at, inputs, d, Layout(tuple(group), tuple(contracted), free))
-
-
-def _convolution_part(
-    site: Site, at: int, data: list[Array], cotangents: list[Array]
-) -> Part | None:
-    assert site.equation is not None
-    params = site.equation.params
-    is_plain = (
-        at == 1
-        and params["feature_group_count"] == params["batch_group_count"] == 1
-        and all(step == 1 for step in params["lhs_dilation"])
-    )
-    if not is_plain:
-        return None
-    numbers = params["dimension_numbers"]
-    out_axis, in_axis, *space = numbers.rhs_spec
-    kernel = [shape_of(site.equation.invars[1])[axis] for axis in space]
-    places = [shape_of(site.equation.outvars[0])[axis] for axis in numbers.out_spec[2:]]
-
-    def patches(x: Array) -> Array:
-        """Returns (group, position, kernel x channel): slices are much quicker than an unfold."""
-        image, channel, *axes = numbers.lhs_spec
-        x = jnp.pad(x.transpose(image, *axes, channel), [(0, 0), *params["padding"], (0, 0)])
-        slices = []
-        for offset in itertools.product(*(range(length) for length in kernel)):
-            start = [o * step for o, step in zip(offset, params["rhs_dilation"], strict=True)]
-            strides = params["window_strides"]
-            stop = [
-                first + (count - 1) * step + 1
-                for first, count, step in zip(start, places, strides, strict=True)
-            ]
-            slices.append(
-                lax.slice(x, (0, *start, 0), (x.shape[0], *stop, x.shape[-1]), (1, *strides, 1))
-            )
-        return jnp.concatenate(slices, axis=-1).reshape(1, -1, len(slices) * x.shape[-1])
-
-    def features(d: Array) -> Array:
-        image, channel, *axes = numbers.out_spec
-        moved = d.transpose(image, *axes, channel)
-        return moved.reshape(1, -1, moved.shape[-1])
-
-    mapped_patches, mapped_features = jax.vmap(patches), jax.vmap(features)
-    if site.scope is not None:
-        mapped_patches, mapped_features = jax.vmap(mapped_patches), jax.vmap(mapped_features)
-    layout = Layout((), (*space, in_axis), (out_axis,))
-    return _dense(site, at, mapped_patches(data[0]), mapped_features(cotangents[0]), layout)
-
-
-def _gather_part(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
-    assert site.equation is not None
-    params = site.equation.params
-    numbers = params["dimension_numbers"]
-    table = shape_of(site.equation.invars[0])
-    indices = shape_of(site.equation.invars[1])
-    is_row_lookup = (
-        at == 0
-        and site.scope is None
-        and numbers.collapsed_slice_dims == (0,)
-        and numbers.start_index_map == (0,)
-        and not numbers.operand_batching_dims
-        and tuple(params["slice_sizes"]) == (1, *table[1:])
-        and numbers.offset_dims == tuple(range(len(indices) - 1, len(indices) - 1 + len(table) - 1))
-    )
-    if not is_row_lookup:
-        return None
-    batch = len(data[0])
-    rows = data[0].reshape(batch, -1)
-    d = cotangents[0].reshape(batch, rows.shape[1], -1)
-    if params["mode"] == lax.GatherScatterMode.CLIP:
-        rows = jnp.clip(rows, 0, table[0] - 1)
-    else:
-        rows = jnp.where((rows >= 0) & (rows < table[0]), rows, -1)
-    return Lookup(rows=rows, cotangents=d)
-
-
-def _slice_part(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
-    del data
-    return Slice(cotangents=cotangents[0]) if at == 0 and site.scope is None else None
-
-
-def _arranged(x: Array, site: Site, axes: tuple[tuple[int, ...], ...]) -> Array:
-    """Returns ``(batch, [iteration,] a, b, c)`` with the named axes of one record joined."""
-    lead = 1 if site.scope is None else 2
-    order = [axis + lead for part in axes for axis in part]
-    moved = x.transpose(*range(lead), *order)
-    joined, place = [], lead
-    for part in axes:
-        length = 1
-        for _ in part:
-            length *= moved.shape[place]
-            place += 1
-        joined.append(length)
-    return moved.reshape(*x.shape[:lead], *joined)
-
-
-def _dense(site: Site, at: int, inputs: Array, d: Array, layout: Layout) -> Dense:
-    """Turns the loop axis into positions, or into groups where weights differ by iteration."""
-    is_stacked = site.is_stacked[at]
-    if site.scope is not None:
-        inputs, d = (_fold_loop(x, as_groups=is_stacked) for x in (inputs, d))
-    return Dense(inputs=inputs, cotangents=d, layout=layout, is_stacked=is_stacked)
-
-
-def _fold_loop(x: Array, *, as_groups: bool) -> Array:
-    batch, length, groups, positions, features = x.shape
-    if as_groups:
-        return x.reshape(batch, length * groups, positions, features)
-    return x.swapaxes(1, 2).reshape(batch, groups, length * positions, features)
+def _lost(num_terms: int) -> float:
+    """By how much underflow may shorten a vector of scaled products: each loses below 2**-63."""
+    return 2.0**-62 * math.sqrt(num_terms)
 
 
 def _scaled(x: Array) -> tuple[Array, Array]:
-    """Returns each record's array divided by its largest entry, and that entry."""
+    """Returns each record's array divided by its largest entry, and that entry.
+
+    The entry is infinite where it is too large, so that the record is dropped: larger numbers could
+    vanish in a product with a small factor, and leave a sum that no norm bounds.
+    """
     largest = jnp.max(jnp.abs(x), axis=(1, 2, 3))
-    # Zero stays zero; what is not finite stays so, and the record is dropped.
+    # Zero stays zero; what is not finite stays so.
     scale = jnp.where(largest == 0, 1.0, largest)
-    return x / scale[:, None, None, None], largest
+    usable = jnp.where(largest <= LARGEST_OPERAND, largest, jnp.inf)
+    return x / scale[:, None, None, None], usable
+
+
+def _scaled_weight(weight: Array) -> tuple[Array, Array]:
+    """Returns derivatives divided by the largest, and that one, likewise."""
+    largest = jnp.max(jnp.abs(weight))
+    usable = jnp.where(largest <= LARGEST_OPERAND, largest, jnp.inf)
+    return weight / jnp.where(largest == 0, 1.0, largest), usable
+
+
+def _kept(x: Array, keep: Array) -> Array:
+    """Zeroes the rows of records that are left out, since zero times infinity is not zero."""
+    return jnp.where(keep.reshape(-1, *(1 for _ in x.shape[1:])), x, 0.0)
+
+
+def _blocks(x: Array, count: int) -> Array:
+    """Cuts rows into equal blocks, ``(count, rows, ...)``, filled up with zeros."""
+    length = -(-x.shape[0] // count)
+    padding = [(0, count * length - x.shape[0]), *((0, 0) for _ in x.shape[1:])]
+    return jnp.pad(x, padding).reshape(count, length, *x.shape[1:])

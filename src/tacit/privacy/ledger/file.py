@@ -120,7 +120,7 @@ class LedgerFile:
                     f" {twins[0]!r}. Two names are two budgets: use that one, or one that nobody"
                     " takes for it."
                 )
-            append("data set", {"name": name, "filter": rule.to_json()})
+            append("data set", {"name": name, "rule": rule.to_json()})
         return DataSetLedger(self._book, name)
 
     def data_set(self, name: str) -> DataSetLedger:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from dp_accounting import DpEvent
 
-from tacit import _check
 from tacit.errors import PrivacyWarning
 from tacit.privacy.budget import Budget, RunRequest
 from tacit.privacy.events import event_to_json
@@ -33,12 +32,12 @@ class LedgerRun:
     run_id: str
     purpose: str
 
-    def charge(self, cost: DpEvent, *, tail: float = 0.0, num_steps: int | None = None) -> None:
+    def charge(self, cost: DpEvent, *, num_steps: int | None = None) -> None:
         """Pays for a piece, durably, or raises ``BudgetExceededError`` and pays nothing."""
         owner = self.data_set
         with owner.book.writing() as (state, append):
             # All runs of all processes are in this state, and none can be added now.
-            owner.require(state, cost, tail)
+            owner.require(state, cost)
             append(
                 "charge",
                 {
@@ -47,7 +46,6 @@ class LedgerRun:
                     "purpose": self.purpose,
                     "num_steps": num_steps,
                     "cost": event_to_json(cost),
-                    "tail": tail,
                 },
             )
 
@@ -93,9 +91,9 @@ class DataSetLedger:
         rule = spending.rule
         return Budget(rule.epsilon, rule.delta, FilterAccountant(spending))
 
-    def ask(self, cost: DpEvent, *, tail: float = 0.0) -> None:
+    def ask(self, cost: DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing."""
-        self.require(self.book.state(), cost, tail)
+        self.require(self.book.state(), cost)
 
     def begin(self, request: RunRequest) -> LedgerRun:
         """Notes that a run begins, or raises ``BudgetExceededError`` if not all of it can be paid.
@@ -103,15 +101,15 @@ class DataSetLedger:
         Warns with `PrivacyWarning` when the records look unlike those of earlier runs, or like
         those of another data set, and when the checkpoint it goes on from was not paid for here.
         """
-        _check.fraction(zero=True, tail=request.tail)
         state = self.book.state()
-        self.require(state, request.cost, request.tail)
+        request.require_adjacency(self.record_in(state).rule.adjacency)
+        self.require(state, request.cost)
         own_print = (
             None if request.records is None else fingerprint_of(request.records, salt=state.salt)
         )
         run_id = secrets.token_hex(8)
         with self.book.writing() as (state, append):
-            self.require(state, request.cost, request.tail)
+            self.require(state, request.cost)
             doubts = _doubts(state, self.name, request, own_print)
             append(
                 "run",
@@ -130,16 +128,15 @@ class DataSetLedger:
             warnings.warn(doubt, PrivacyWarning, stacklevel=2)
         return LedgerRun(self, run_id, request.purpose)
 
-    def charge(self, cost: DpEvent, *, tail: float = 0.0, purpose: str = "release") -> None:
+    def charge(self, cost: DpEvent, *, purpose: str = "release") -> None:
         """Pays for something made outside `fit`, as a run of its own."""
-        run = self.begin(RunRequest(cost=cost, tail=tail, purpose=purpose))
-        run.charge(cost, tail=tail)
+        run = self.begin(RunRequest(cost=cost, purpose=purpose, adjacency=self.rule.adjacency))
+        run.charge(cost)
 
-    def require(self, state: LedgerState, cost: DpEvent, tail: float) -> None:
+    def require(self, state: LedgerState, cost: DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless a state lets a cost pass."""
         self.record_in(state).spending.require(
             cost,
-            tail=tail,
             where=f"the ledger {self.book.path} of {self.name!r}",
             remedy=(
                 "Use more noise or fewer steps; calibrate(plan, ledger.budget()) finds what still"

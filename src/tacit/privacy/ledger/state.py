@@ -3,7 +3,7 @@
 import functools
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tacit.errors import LedgerDamagedError, LedgerError, TacitError
@@ -14,6 +14,15 @@ from tacit.privacy.ledger.store import NO_ENTRIES, Head
 from tacit.privacy.spending import Spending
 
 __all__ = ["ChargeRecord", "DataSetRecord", "Fork", "LedgerState", "RunRecord"]
+
+_CUT_TAIL_SHARE = 1 / 16
+"""The part of delta that older versions set aside, since the tail of their noise was cut.
+
+They registered a data set with its "filter" and wrote a "tail" with every charge. Such a data set
+keeps its share for good: a filter's promise is fixed before the first release, and could not be
+widened after seeing results. Newer entries say "rule" and have no tail, so that an older version
+cannot read them, and cannot charge a tail where nothing is set aside for it.
+"""
 
 
 class ChargeRecord(NamedTuple):
@@ -26,7 +35,6 @@ class ChargeRecord(NamedTuple):
       purpose: what for.
       num_steps: how many steps, if it was for steps.
       cost: what, as JSON (`tacit.privacy.events.event_from_json`).
-      tail: what the cut tail of its noise took of delta.
       digest: the seal of its entry.
     """
 
@@ -36,7 +44,6 @@ class ChargeRecord(NamedTuple):
     purpose: str
     num_steps: int | None
     cost: dict[str, Any]
-    tail: float
     digest: str
 
 
@@ -101,6 +108,8 @@ class DataSetRecord:
       time: when it was registered.
       spending: what was paid.
       runs: by their names, oldest first.
+      cut_tails: what charges of older versions took of delta beside the filter; at most what
+        `Spending.delta` leaves.
     """
 
     name: str
@@ -108,6 +117,14 @@ class DataSetRecord:
     time: str
     spending: Spending
     runs: dict[str, RunRecord] = field(default_factory=dict)
+    cut_tails: float = 0.0
+
+    def count_cut_tail(self, tail: float) -> None:
+        """Counts what the noise of a release by an older version took of delta."""
+        self.cut_tails += tail
+        is_old = self.spending.delta < self.rule.delta
+        if self.cut_tails > (_CUT_TAIL_SHARE * self.rule.delta if is_old else 0.0):
+            raise ValueError(f"cut tails of the noise take {self.cut_tails:.1g} of delta")
 
     @property
     def forks(self) -> list[Fork]:
@@ -174,9 +191,13 @@ class LedgerState:
             case "ledger":
                 self.salt, self.time = bytes.fromhex(body["salt"]), body["time"]
             case "data set":
-                rule = filter_from_json(body["filter"])
+                is_old = "filter" in body
+                rule = filter_from_json(body["filter" if is_old else "rule"])
+                spending = Spending.none(rule)
+                if is_old:
+                    spending = replace(spending, delta=rule.delta * (1 - _CUT_TAIL_SHARE))
                 self.data_sets[body["name"]] = DataSetRecord(
-                    body["name"], rule, body["time"], Spending.none(rule)
+                    body["name"], rule, body["time"], spending
                 )
             case "run":
                 runs = self.data_sets[body.pop("data_set")].runs
@@ -184,14 +205,8 @@ class LedgerState:
             case "charge":
                 data_set = self.data_sets[body.pop("data_set")]
                 cost = json.dumps(body["cost"], sort_keys=True)
-                weight = _weight(data_set.rule, cost)
-                before = data_set.spending
-                data_set.spending = Spending(
-                    before.rule,
-                    before.total + weight,
-                    before.tail + body["tail"],
-                    before.num_charges + 1,
-                )
+                data_set.count_cut_tail(body.pop("tail", 0.0))
+                data_set.spending = data_set.spending.plus_weight(_weight(data_set.rule, cost))
                 data_set.runs[body["run_id"]].charges.append(
                     ChargeRecord(number=entry.number, digest=entry.digest, **body)
                 )

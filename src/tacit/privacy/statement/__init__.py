@@ -1,6 +1,11 @@
 """The privacy statement of a run: made from what was executed, and checked from the file alone."""
 
-from tacit.privacy.statement.executed import engines_in, method_name, releases_made, tail_of
+from tacit.privacy.statement.executed import (
+    engines_in,
+    method_name,
+    releases_made,
+    require_adjacency,
+)
 from tacit.privacy.statement.fields import Statement, Tuning, statement_from_json
 from tacit.privacy.statement.making import make_statement
 from tacit.privacy.statement.reading import read_sealed_statement, read_statement
@@ -19,7 +24,7 @@ __all__ = [
     "read_sealed_statement",
     "read_statement",
     "releases_made",
+    "require_adjacency",
     "statement_from_json",
-    "tail_of",
     "verify_statement",
 ]

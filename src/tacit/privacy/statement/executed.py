@@ -7,27 +7,15 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.privacy._releases import count_releases
-from tacit.privacy.events import noise_multipliers, of_one_record
+from tacit.errors import InvalidArgumentError
+from tacit.privacy._releases import Sampling, count_releases
+from tacit.privacy.adjacency import Adjacency
+from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.noise import tail_delta
 
-__all__ = ["engines_in", "method_name", "releases_made", "tail_of"]
+__all__ = ["engines_in", "method_name", "releases_made", "require_adjacency"]
 
-
-def tail_of(cost: DpEvent, *, num_values: int) -> float:
-    """Returns how much of delta the noise's cut tail takes, over all releases about one record.
-
-    Releases without noise have no tail; they are not private at all.
-    """
-    return min(
-        1.0,
-        sum(
-            tail_delta(num_values, count, multiplier)
-            for multiplier, count in noise_multipliers(of_one_record(cost))
-            if multiplier > 0 and count > 0
-        ),
-    )
+_UNSAMPLED = (Sampling.FULL, Sampling.FIXED)
 
 
 def releases_made(cost: DpEvent) -> list[dict[str, Any]]:
@@ -67,6 +55,46 @@ def engines_in(config: object) -> list[dict[str, Any]]:
     return [_described(name, engine) for name, engine in _walk("", config)]
 
 
+def require_adjacency(config: object, budget: Budget, *, spent: DpEvent | None = None) -> None:
+    """Raises unless the batches of a run keep the number of records as its adjacency has it.
+
+    Guarantee:
+      Under add-remove every batch is a `PoissonBatch` with ``declared_records``, so that nothing
+      public depends on the true number. Under the other adjacencies that number is public, and
+      none is declared: the cost of a cut batch would be that of another number.
+
+    Args:
+      config: a method, a release or a sampling.
+      budget: says the adjacency; one that promises nothing allows everything.
+      spent: what was released before, and is counted under the same adjacency.
+    """
+    if math.isinf(budget.epsilon):
+        return
+    adjacency = budget.accountant.adjacency
+    is_private = adjacency is Adjacency.ADD_REMOVE
+    for name, sampling in _samplings(config):
+        declared = getattr(sampling, "declared_records", None)
+        if is_private and declared is None:
+            raise InvalidArgumentError(
+                f"{name} must be a PoissonBatch with declared_records under adjacency {adjacency},"
+                f" where the number of records is private; got {type(sampling).__name__} without."
+                " Give PoissonBatch(declared_records=...), a public upper bound; or, to look at"
+                f" every record, use adjacency {Adjacency.ZERO_OUT} or {Adjacency.REPLACE_ONE}."
+            )
+        if not is_private and declared is not None:
+            raise InvalidArgumentError(
+                f"{name}.declared_records must be left out under adjacency {adjacency}, where the"
+                f" number of records is public; got {declared}. Use adjacency"
+                f" {Adjacency.ADD_REMOVE} where it is private."
+            )
+    earlier = () if spent is None else count_releases(spent)
+    if is_private and any(release.sampling in _UNSAMPLED for release, _ in earlier):
+        raise InvalidArgumentError(
+            "plan.spent must come from batches of a declared number of records under adjacency"
+            f" {adjacency}; got {spent!r}, where every record, or a fixed number, was looked at."
+        )
+
+
 def method_name(config: object) -> str:
     """Returns the class of a method, and of the one it runs, as in ``SWAG of SGLD``."""
     if config is None:
@@ -74,6 +102,16 @@ def method_name(config: object) -> str:
     base = getattr(config, "base", None)
     name = type(config).__name__
     return name if base is None else f"{name} of {method_name(base)}"
+
+
+def _samplings(config: object) -> Iterator[tuple[str, object]]:
+    if isinstance(config, GaussianSum):
+        yield "release.sampling", config.sampling
+    elif hasattr(config, "public_records") and hasattr(config, "capacity"):
+        yield "sampling", config
+    else:
+        for name, engine in _walk("", config):
+            yield f"{name}.sampling", engine.sampling
 
 
 def _walk(name: str, config: object) -> Iterator[tuple[str, GaussianSum]]:
@@ -92,7 +130,7 @@ def _described(name: str, engine: GaussianSum) -> dict[str, Any]:
         "clip_norm": "infinity" if math.isinf(engine.clip_norm) else float(engine.clip_norm),
         "clipping": type(engine.clipping).__name__,
         "sampling": type(sampling).__name__,
-        "num_records": int(sampling.num_records),
+        "num_records": int(sampling.public_records),
         "rate": float(sampling.rate),
         "capacity": int(sampling.capacity),
         "normaliser": "the public rate, never the size of the batch that was drawn",

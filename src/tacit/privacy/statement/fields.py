@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tacit import _display
 from tacit.errors import InvalidArgumentError, TacitError
-from tacit.privacy.statement import text
+from tacit.privacy.statement import format_1, text
 
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-__all__ = ["Statement", "Tuning", "checksum", "statement_from_json"]
+__all__ = ["Statement", "Tuning", "checksum", "missing_fields", "statement_from_json"]
 
-STATEMENT_VERSION = 1
+STATEMENT_VERSION = 2
 
 Tuning: TypeAlias = Literal["none", "public", "counted", "not counted"]
 """How settings were chosen: not at all, on public records, on these and paid for, or not paid."""
@@ -36,17 +36,19 @@ class Statement:
         as under an infinite budget, whatever the noise was.
       epsilon_text: the same for people, with INSECURE where the noise was not secret and "about"
         where the accountant is no bound.
-      delta: the failure probability, with what the noise's cut tail takes of it.
+      delta: the failure probability.
       adjacency: which two data sets the promise compares.
       accountant: who computed epsilon, and whether it is a bound.
       unit: what one unit of privacy is.
-      num_units: how many there are; public.
+      num_units: how many there are; public. Under add-remove, how many were declared at most.
       not_protected: what the promise takes as public.
       composition: how the costs of releases add up.
       releases: how many noisy sums left the engine.
       cost: the executed mechanisms, from which epsilon can be computed again.
       randomness: where noise, batches and masks came from.
-      noise: what the noise is and what its cut tail adds to delta.
+      noise: what the noise is.
+      sensitivity: how far one record moves a sum, and in which arithmetic that is bounded.
+      arithmetic: of sums and noise, for which the promise is proven.
       is_secure: whether the randomness is secret; a seed is not.
       is_bound: whether epsilon is an upper bound or an approximation.
       date: when the run ended, in coordinated universal time.
@@ -62,12 +64,13 @@ class Statement:
         ``false_positive_rate``; None where nothing is promised.
       cross_check: epsilon by another accountant, as ``{"accountant", "epsilon"}``, or None.
       method: the class of what was run; with the one that it runs, where it runs another.
-      num_steps: updates of each chain; None where the caller has no steps.
+      num_steps: updates of each chain that were made; None where the caller has no steps.
+      length: how their number was fixed. Where fewer were made than were declared, `epsilon`,
+        `cost` and the releases are those of all that were declared: only that holds for a run that
+        somebody stopped by looking at it.
       num_chains: how many chains.
       releases_made: each kind of release as executed: sampling, rate, noise, times.
       engines: each configured sum: clip norm and rule, batch, and what it is divided by.
-      num_values: how many numbers the largest release has; the tail depends on it.
-      tail: what the cut tail of the noise takes of delta.
       artefacts_covered: what may be published under this promise.
       artefacts_not_covered: what may not.
       tuning: how settings were chosen.
@@ -101,15 +104,16 @@ class Statement:
     cross_check: dict[str, Any] | None
     releases_made: list[dict[str, Any]]
     engines: list[dict[str, Any]]
-    num_values: int
-    tail: float
     software: dict[str, str]
     method: str = "not stated"
     num_steps: int | None = None
+    length: str = text.FIXED
     num_chains: int = 1
     rows_per_unit: int = 1
     num_units_is_public: bool = True
     version: int = STATEMENT_VERSION
+    sensitivity: str = text.SENSITIVITY
+    arithmetic: str = text.ARITHMETIC
     intended_use: str = "not stated"
     threat_model: str = text.THREAT_MODEL
     artefacts_covered: list[str] = field(default_factory=lambda: list(text.COVERED))
@@ -182,20 +186,28 @@ def checksum(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def missing_fields(document: Mapping[str, Any]) -> list[str]:
+    """Returns the fields that a statement of its format has and this one lacks."""
+    fields = {item.name for item in dataclasses.fields(Statement)}
+    if format_1.is_format_1(document):
+        fields = fields - format_1.WORDS.keys() | format_1.FIELDS
+    return sorted(fields - document.keys())
+
+
 def statement_from_json(document: Mapping[str, Any]) -> Statement:
-    """Returns the statement that `Statement.to_json` described.
+    """Returns the statement that `Statement.to_json` described, of this format or of format 1.
 
     Raises:
       TacitError: where a field is missing.
     """
-    fields = {item.name: item for item in dataclasses.fields(Statement)}
-    missing = sorted(fields.keys() - document.keys())
+    missing = missing_fields(document)
     if missing:
         raise TacitError(
             f"the statement has no {', '.join(missing)}. It was made by an older tacit, or is not a"
             " privacy statement."
         )
-    values = {name: document[name] for name in fields}
+    words = format_1.WORDS if format_1.is_format_1(document) else {}
+    values = {item.name: {**words, **document}[item.name] for item in dataclasses.fields(Statement)}
     try:
         values["epsilon"] = float(document["epsilon"])
     except (TypeError, ValueError):

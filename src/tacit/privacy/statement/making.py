@@ -15,9 +15,8 @@ from tacit.errors import UnprovenAccountingError
 from tacit.privacy.accounting import RDP, Accountant, round_up
 from tacit.privacy.budget import Budget
 from tacit.privacy.events import event_to_json, noise_multipliers, num_shards
-from tacit.privacy.noise import MAX_MAGNITUDE
 from tacit.privacy.statement import text
-from tacit.privacy.statement.executed import engines_in, method_name, releases_made, tail_of
+from tacit.privacy.statement.executed import engines_in, method_name, releases_made
 from tacit.privacy.statement.fields import Statement, Tuning
 from tacit.privacy.trade_off import TradeOff
 
@@ -34,10 +33,10 @@ def make_statement(
     budget: Budget,
     unit: str,
     num_units: int,
-    num_values: int,
     is_secure: bool,
     method: object = None,
     num_steps: int | None = None,
+    length: str = text.FIXED,
     num_chains: int = 1,
     rows_per_unit: int = 1,
     tuning: Tuning = "not counted",
@@ -47,14 +46,14 @@ def make_statement(
     """Returns the statement for an executed cost.
 
     Args:
-      cost: what was executed.
+      cost: what was executed, or declared before the first step where that is more.
       budget: gives delta and the accountant.
       unit: what one unit of privacy is.
       num_units: how many there are.
-      num_values: how many numbers the largest release has.
       is_secure: whether the noise came from a secret key.
       method: the configuration in which the noisy sums are found, with their clip norms.
-      num_steps: updates of each chain.
+      num_steps: updates of each chain that were made.
+      length: how their number was fixed, from `tacit.privacy.stopping.claim_of`.
       num_chains: how many chains.
       rows_per_unit: how many rows of one unit count at most.
       tuning: how settings were chosen; without a word it is taken as not counted.
@@ -62,16 +61,15 @@ def make_statement(
       is_charged: whether a ledger that the owner keeps was charged for it.
 
     Guarantee:
-      ``epsilon`` is computed from ``cost``, not copied from the budget, at the delta that the
-      noise's cut tail leaves, and rounded up. An infinite budget promises nothing.
+      ``epsilon`` is computed from ``cost``, not copied from the budget, and rounded up. An
+      infinite budget promises nothing.
     """
     accountant: Accountant = budget.accountant
-    tail = tail_of(cost, num_values=num_values)
-    epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(cost, tail=tail)
+    epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(cost)
     rounded = round_up(epsilon)
     is_private = math.isfinite(epsilon)
     made = releases_made(cost)
-    curve = _curve(cost, budget, tail, float(rounded)) if is_private else []
+    curve = _curve(cost, budget, float(rounded)) if is_private else []
     facts: dict[str, Any] = {
         "epsilon": float(rounded),
         "delta": budget.delta,
@@ -87,7 +85,8 @@ def make_statement(
         summary=text.summary(facts),
         epsilon_text=text.epsilon_text(rounded, is_bound=accountant.is_bound, is_secure=is_secure),
         accountant=accountant.describe(),
-        not_protected="the number of units, the schema, the list of classes, the plan",
+        not_protected=text.not_protected(facts),
+        num_units_is_public=not text.is_declared(facts),
         composition=_composition(cost),
         releases=sum(count for _, count in noise_multipliers(cost)),
         cost=json.loads(json.dumps(event_to_json(cost))),
@@ -96,18 +95,17 @@ def make_statement(
             if is_secure
             else "ChaCha20 from a known seed: INSECURE, anyone who has it can take the noise off"
         ),
-        noise=_noise(cost, tail),
+        noise=_noise(cost),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         mechanism=text.MECHANISM.format(batches=_batches(made)),
         curve=curve,
-        cross_check=_cross_check(cost, budget, tail) if is_private else None,
+        cross_check=_cross_check(cost, budget) if is_private else None,
         releases_made=made,
         engines=engines_in(method),
         method=method_name(method),
-        num_values=num_values,
-        tail=tail,
         software=_software(),
         num_steps=num_steps,
+        length=length,
         num_chains=num_chains,
         rows_per_unit=rows_per_unit,
         tuning=tuning,
@@ -116,11 +114,9 @@ def make_statement(
     )
 
 
-def _curve(cost: DpEvent, budget: Budget, tail: float, claim: float) -> list[dict[str, float]]:
+def _curve(cost: DpEvent, budget: Budget, claim: float) -> list[dict[str, float]]:
     points = {
-        delta: float(round_up(budget.accountant.epsilon(cost, delta=delta - tail)))
-        for delta in _CURVE
-        if delta > tail
+        delta: float(round_up(budget.accountant.epsilon(cost, delta=delta))) for delta in _CURVE
     }
     points[budget.delta] = claim
     return [
@@ -137,11 +133,9 @@ def _best_attack(curve: list[dict[str, float]]) -> dict[str, float]:
     return {"false_positive_rate": _FALSE_POSITIVE_RATE, "true_positive_rate": float(power)}
 
 
-def _cross_check(cost: DpEvent, budget: Budget, tail: float) -> dict[str, Any] | None:
+def _cross_check(cost: DpEvent, budget: Budget) -> dict[str, Any] | None:
     try:
-        epsilon = RDP(adjacency=budget.accountant.adjacency).epsilon(
-            cost, delta=budget.delta - tail
-        )
+        epsilon = RDP(adjacency=budget.accountant.adjacency).epsilon(cost, delta=budget.delta)
     except UnprovenAccountingError:
         return None
     return {"accountant": "RDP (Rényi divergences, an upper bound)", "epsilon": round_up(epsilon)}
@@ -157,13 +151,9 @@ def _composition(cost: DpEvent) -> str:
     )
 
 
-def _noise(cost: DpEvent, tail: float) -> str:
-    if not any(multiplier > 0 for multiplier, _ in noise_multipliers(cost)):
-        return "none"
-    return (
-        f"Gaussian, float32, cut at {MAX_MAGNITUDE:.2f} standard deviations; the cut adds at most"
-        f" {tail:.1g} (counted above) to delta"
-    )
+def _noise(cost: DpEvent) -> str:
+    has_noise = any(multiplier > 0 for multiplier, _ in noise_multipliers(cost))
+    return text.NOISE if has_noise else "none"
 
 
 def _batches(made: list[dict[str, Any]]) -> str:

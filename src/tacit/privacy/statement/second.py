@@ -13,19 +13,25 @@ import dp_accounting as dpa
 import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as pld
-from scipy import special
+from dp_accounting.pld import privacy_loss_mechanism as mechanism
+from scipy import special, stats
 
 from tacit.errors import TacitError
 
-__all__ = ["attack_from_curve", "epsilons_from_json", "releases_from_json", "tail_from_json"]
+__all__ = [
+    "Leaf",
+    "attack_from_curve",
+    "count_from_json",
+    "epsilons_from_json",
+    "releases_from_json",
+]
 
 _RELATION = {
     "zero-out": dpa.NeighboringRelation.REPLACE_SPECIAL,
     "add-remove": dpa.NeighboringRelation.ADD_OR_REMOVE_ONE,
     "replace-one": dpa.NeighboringRelation.REPLACE_ONE,
 }
-_TAIL_BITS = 57  # a pair of the noise's values passes its edge with probability 2**-57
-_MAX_DISTINCT = 64
+_MAX_DISTINCT = 128
 _LARGEST = 1e4
 
 
@@ -56,20 +62,6 @@ def releases_from_json(cost: Mapping[str, Any], *, adjacency: str) -> Counter[Le
     return counts
 
 
-def tail_from_json(counts: Counter[Leaf], *, num_values: int) -> float:
-    """Returns what the noise's cut tail takes of delta, by the bound of docs/how-it-works.md."""
-    edge = math.sqrt(2 * _TAIL_BITS * math.log(2))
-    pairs = math.ceil(_count(num_values) / 2)
-    total = 0.0
-    for leaf, count in counts.items():
-        shift = edge / leaf.noise if leaf.noise > 0 else math.inf
-        if shift > edge**2 / 2:
-            return 1.0
-        bad = pairs + shift * math.sqrt(pairs) + math.expm1(shift) - shift
-        total += count * bad * 2.0**-_TAIL_BITS
-    return min(1.0, total)
-
-
 def epsilons_from_json(
     counts: Counter[Leaf], *, adjacency: str, deltas: Sequence[float], near: float
 ) -> list[float]:
@@ -78,7 +70,7 @@ def epsilons_from_json(
     Args:
       counts: what was released.
       adjacency: which data sets are neighbours.
-      deltas: without what the tail takes.
+      deltas: at which.
       near: about how large the first epsilon is said to be; only the fineness of the grid follows
         from it.
 
@@ -97,6 +89,13 @@ def epsilons_from_json(
     interval = max(1e-4 if len(merged) <= 4 else 5e-4, 1e-5 * near)
     loss = _composed(merged, adjacency, interval)
     return [_epsilon(loss, delta) for delta in deltas]
+
+
+def count_from_json(value: Any) -> int:
+    """Returns a whole number of at least one; raises ``ValueError`` where it is something else."""
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"a count of {value!r}")
+    return int(value)
 
 
 def attack_from_curve(curve: Sequence[Mapping[str, Any]], rate: float) -> float:
@@ -126,7 +125,7 @@ def _leaves(cost: Mapping[str, Any], count: int, adjacency: str) -> Iterator[tup
         case "NonPrivateDpEvent":
             yield Leaf("full", 0.0), count
         case "SelfComposedDpEvent":
-            yield from _leaves(cost["event"], count * _count(cost["count"]), adjacency)
+            yield from _leaves(cost["event"], count * count_from_json(cost["count"]), adjacency)
         case "ComposedDpEvent":
             for part in cost["events"]:
                 yield from _leaves(part, count, adjacency)
@@ -140,12 +139,15 @@ def _leaves(cost: Mapping[str, Any], count: int, adjacency: str) -> Iterator[tup
             yield Leaf("poisson", _noise(cost["event"]), _rate(cost["sampling_probability"])), count
         case "TruncatedSubsampledGaussianDpEvent":
             num_records, size = (
-                _count(cost[key]) for key in ("dataset_size", "truncated_batch_size")
+                count_from_json(cost[key]) for key in ("dataset_size", "truncated_batch_size")
             )
             rate, noise = _rate(cost["sampling_probability"]), _number(cost["noise_multiplier"])
             yield Leaf("truncated", noise, rate, num_records, size), count
         case "SampledWithoutReplacementDpEvent":
-            num_records, size = _count(cost["source_dataset_size"]), _count(cost["sample_size"])
+            num_records, size = (
+                count_from_json(cost["source_dataset_size"]),
+                count_from_json(cost["sample_size"]),
+            )
             rate = _rate(size / num_records)
             yield Leaf("fixed", _noise(cost["event"]), rate, num_records, size), count
         case other:
@@ -159,7 +161,7 @@ def _noise(cost: Mapping[str, Any]) -> float:
             return _number(cost["noise_multiplier"])
         case "SelfComposedDpEvent":
             parts = [_noise(cost["event"])]
-            times = _count(cost["count"])
+            times = count_from_json(cost["count"])
         case "ComposedDpEvent":
             parts, times = [_noise(part) for part in cost["events"]], 1
         case other:
@@ -183,26 +185,24 @@ def _rate(value: Any) -> float:
     return float(value)
 
 
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise ValueError(f"a count of {value!r}")
-    return int(value)
-
-
 def _merged(counts: Counter[Leaf]) -> Counter[Leaf]:
-    """At most 64 multipliers for each kind of batch, rounded down: schedules have thousands."""
+    """About 128 multipliers for each kind of batch, rounded down: schedules have thousands.
+
+    They become powers of 2^(1/k), as in the first accountant: the rounding is part of the claim.
+    """
     merged: Counter[Leaf] = Counter()
     for _, group in groupby(sorted(counts), key=lambda leaf: leaf._replace(noise=0.0)):
         leaves = list(group)
-        low, high = leaves[0].noise, leaves[-1].noise
         if len(leaves) <= _MAX_DISTINCT:
             merged.update({leaf: counts[leaf] for leaf in leaves})
             continue
-        bottoms: dict[int, Leaf] = {}
-        for leaf in leaves:
-            cell = int(_MAX_DISTINCT * math.log(leaf.noise / low) / math.log(high / low))
-            bottom = bottoms.setdefault(min(cell, _MAX_DISTINCT - 1), leaf)
-            merged[bottom] += counts[leaf]
+        octaves = np.log2([leaf.noise for leaf in leaves])
+        k = 1024.0
+        while np.minimum(1.0, k * np.diff(octaves)).sum() > _MAX_DISTINCT + 0.5:
+            k /= 2
+        for leaf, octave in zip(leaves, octaves, strict=True):
+            noise = min(2.0 ** (math.floor(octave * k) / k), leaf.noise)
+            merged[leaf._replace(noise=noise)] += counts[leaf]
     return merged
 
 
@@ -216,21 +216,11 @@ def _loss(leaf: Leaf, count: int, adjacency: str, interval: float) -> Any:
                 neighboring_relation=relation,
             )
         case "poisson":
-            loss = pld.from_gaussian_mechanism(
-                leaf.noise,
-                value_discretization_interval=interval,
-                sampling_prob=leaf.rate,
-                neighboring_relation=relation,
-            )
+            loss = _sampled(leaf, leaf.rate, relation, interval)
+        case "truncated" if adjacency == "add-remove":
+            loss = _overflowing(leaf, interval)
         case "truncated":
-            loss = pld.from_truncated_subsampled_gaussian_mechanism(
-                dataset_size=leaf.num_records,
-                sampling_probability=leaf.rate,
-                truncated_batch_size=leaf.size,
-                noise_multiplier=leaf.noise,
-                value_discretization_interval=interval,
-                neighboring_relation=relation,
-            )
+            loss = _cut(leaf, relation, interval)
         case _ if adjacency == "add-remove":
             # A record that comes or goes moves another one in or out: twice the clip norm.
             loss = pld.from_gaussian_mechanism(
@@ -239,6 +229,69 @@ def _loss(leaf: Leaf, count: int, adjacency: str, interval: float) -> Any:
         case _:
             loss = _fixed_size(leaf, interval)
     return loss.self_compose(count)
+
+
+def _sampled(leaf: Leaf, rate: float, relation: Any, interval: float) -> Any:
+    return pld.from_gaussian_mechanism(
+        leaf.noise,
+        value_discretization_interval=interval,
+        sampling_prob=rate,
+        neighboring_relation=relation,
+    )
+
+
+def _cut(leaf: Leaf, relation: Any, interval: float) -> Any:
+    """A Poisson batch cut at a capacity, where a record is zeroed or replaced.
+
+    Which others are in the batch may be shown: it does not depend on values. If they leave one
+    place, the record has it with a larger chance, since it also has it where the batch was cut.
+    """
+    drawn = stats.binom(leaf.num_records, leaf.rate)
+    ordinary = _sampled(leaf, leaf.rate, relation, interval)
+    full, share = drawn.sf(leaf.size - 1), leaf.size / leaf.num_records
+    inside = full * share
+    one_left = inside + drawn.pmf(leaf.size - 1) * (1 - share + 1 / leaf.num_records)
+    no_place = full * (1 - share)
+    if leaf.size >= leaf.num_records or one_left == 0:
+        return ordinary
+    last = _sampled(leaf, inside / one_left, relation, interval)
+    nothing = pld.identity(value_discretization_interval=interval)
+    mixed = last.compute_mixture(ordinary, one_left / (1 - no_place))
+    return nothing.compute_mixture(mixed, no_place)
+
+
+def _overflowing(leaf: Leaf, interval: float) -> Any:
+    """A Poisson batch cut at a capacity, of at most ``num_records`` records with or without one.
+
+    With P and Q the output with and without the record, L = N(1)/N(0), and a coin that is shown,
+    P/Q is 1 - q + q X L, where X is 1 + f/p with chance p, 0 with chance f, and else 1: the others
+    drawn leave one place with chance p and none with chance f. docs/accounting.md has the proof.
+    """
+    others = stats.binom(leaf.num_records - 1, leaf.rate)
+    q, p, f = leaf.rate, others.pmf(leaf.size - 1), others.sf(leaf.size - 1)
+    if leaf.size >= leaf.num_records or f == 0:
+        return _sampled(leaf, q, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
+    if q * f > 1e100 * p:
+        return pld.from_gaussian_mechanism(leaf.noise / 2, value_discretization_interval=interval)
+    more = math.log1p(q * f / p)
+    rates = {q: (1 - p - f, 0.0), q * (1 + f / p) / math.exp(more): (p, more)}
+    reach = math.ceil((more + 9 / leaf.noise + 1 / leaf.noise**2) / interval)
+    grid = np.arange(-reach, reach + 1) * interval
+    pmfs = []
+    for kind, sign in ((mechanism.AdjacencyType.REMOVE, -1), (mechanism.AdjacencyType.ADD, 1)):
+        deltas = f * np.maximum(
+            0.0, 1 - q - np.exp(grid) if sign < 0 else 1 - np.exp(grid) * (1 - q)
+        )
+        for rate, (chance, shift) in rates.items():
+            pair = mechanism.GaussianPrivacyLoss(
+                leaf.noise, sampling_prob=rate, adjacency_type=kind
+            )
+            mass = math.exp(shift) if sign < 0 else 1.0
+            deltas = deltas + chance * mass * pair.get_delta_for_epsilon(grid + sign * shift)
+        pmfs.append(
+            pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -reach, reach, deltas)
+        )
+    return pld.PrivacyLossDistribution(*pmfs)
 
 
 def _fixed_size(leaf: Leaf, interval: float) -> Any:

@@ -5,13 +5,19 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tacit.privacy.adjacency import Adjacency
+
 __all__ = [
+    "ARITHMETIC",
     "CHARGED",
     "COVERED",
+    "FIXED",
     "MECHANISM",
+    "NOISE",
     "NOT_COVERED",
     "OTHER_RELEASES",
     "RECOMPUTE",
+    "SENSITIVITY",
     "SEQUENTIAL",
     "SHOWN",
     "THREAT_MODEL",
@@ -19,6 +25,8 @@ __all__ = [
     "describe_release",
     "epsilon_text",
     "full",
+    "is_declared",
+    "not_protected",
     "percent_up",
     "promise",
     "sections",
@@ -26,11 +34,23 @@ __all__ = [
     "summary",
 ]
 
+FIXED = "declared before the first, and all of them made"
+
 SEQUENTIAL = "sequential: every record pays for every release"
 
 MECHANISM = (
     "Gaussian noise on sums of clipped per-record values (Dwork and Roth 2014, appendix A), one"
     " release after another (Abadi et al. 2016), on {batches}"
+)
+
+ARITHMETIC = "integers on a lattice; Gaussian noise rounded to it and sampled exactly"
+"""What the promise is true of; statements of format 1 have no such field."""
+
+NOISE = "Gaussian, rounded to a lattice and sampled exactly; no tail is cut"
+
+SENSITIVITY = (
+    "one record adds at most the clip norm to a sum, as the machine computes it: rounding is inside"
+    " the bound"
 )
 
 THREAT_MODEL = (
@@ -61,7 +81,8 @@ RECOMPUTE = (
     "Run `tacit statement --verify` on this file. By hand, with dp_accounting alone: rebuild"
     " `cost` (each `kind` is a class of dp_accounting, the other entries its arguments; of a"
     " ParallelDpEvent take `event`, once), compose it in a PLDAccountant of the stated adjacency,"
-    " and ask for epsilon at `delta` - `tail`. It must not exceed `epsilon`."
+    " and ask for epsilon at `delta`. It must not exceed `epsilon`, but for truncated batches, of"
+    " which dp_accounting has a looser bound: docs/accounting.md has theirs."
 )
 
 SHOWN = ("unit of privacy", "adjacency", "method", "releases", "accountant", "tuning", "date")
@@ -76,6 +97,22 @@ _TUNING = {
         " that adds to this epsilon"
     ),
 }
+
+
+def is_declared(document: Mapping[str, Any]) -> bool:
+    """Whether the number of units is a declared upper bound, and the true one is private."""
+    return str(document["adjacency"]).startswith(Adjacency.ADD_REMOVE.value)
+
+
+def not_protected(document: Mapping[str, Any]) -> str:
+    """Returns what is taken as public."""
+    number = "declared number" if is_declared(document) else "number"
+    return f"the {number} of units, the schema, the list of classes, the plan"
+
+
+def _unit(document: Mapping[str, Any]) -> str:
+    most = "at most " if is_declared(document) else ""
+    return f"{document['unit']}; {most}{document['num_units']} of them"
 
 
 def summary(document: Mapping[str, Any]) -> str:
@@ -155,17 +192,21 @@ def short(document: Mapping[str, Any]) -> str:
     """Returns the statement in a few lines."""
     rows = {
         "adjacency": document["adjacency"],
-        "unit": f"{document['unit']}; {document['num_units']} of them",
+        "unit": _unit(document),
         "accountant": document["accountant"],
         "releases": document["releases"],
+        "length": document["length"],
         "composition": document["composition"],
         "randomness": document["randomness"],
         "noise": document["noise"],
+        "sensitivity": document["sensitivity"],
         "not covered": document["not_protected"],
         "date": document["date"],
     }
     if document["composition"] == SEQUENTIAL:
         del rows["composition"]
+    if document["length"] == FIXED:
+        del rows["length"]
     return "\n".join([promise(document), *(f"  {name:12} {row}" for name, row in rows.items())])
 
 
@@ -187,7 +228,7 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str,
     yield (
         "What is promised",
         [
-            ("unit of privacy", f"{document['unit']}; {document['num_units']} of them"),
+            ("unit of privacy", _unit(document)),
             ("rows per unit", f"at most {document['rows_per_unit']}"),
             ("adjacency", document["adjacency"]),
             ("holds against", document["threat_model"]),
@@ -218,6 +259,7 @@ def _executed(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "mechanism", document["mechanism"]
     if document["num_steps"] is not None:
         yield "steps", f"{document['num_steps']} of each of {document['num_chains']} chain(s)"
+        yield "their number", document["length"]
     yield "releases", f"{document['releases']} noisy sums"
     for row in document["releases_made"]:
         yield "", describe_release(row)
@@ -225,6 +267,7 @@ def _executed(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"sum {engine['name']!r}", describe_engine(engine)
     yield "composition", document["composition"]
     yield "noise", document["noise"]
+    yield "sensitivity", document["sensitivity"]
     yield "randomness", document["randomness"]
 
 

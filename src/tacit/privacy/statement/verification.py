@@ -10,14 +10,13 @@ from typing import Any
 from tacit.errors import TacitError
 from tacit.privacy.accounting import round_up
 from tacit.privacy.adjacency import Adjacency
-from tacit.privacy.statement import text
-from tacit.privacy.statement.fields import Statement, checksum
+from tacit.privacy.statement import format_1, text
+from tacit.privacy.statement.fields import checksum, missing_fields
 from tacit.privacy.statement.second import (
     Leaf,
     attack_from_curve,
     epsilons_from_json,
     releases_from_json,
-    tail_from_json,
 )
 
 __all__ = ["Verification", "verify_statement"]
@@ -37,6 +36,7 @@ class Verification:
       recomputed: the second accountant's epsilon, an upper bound; None where it could not be had.
       delta: at which both hold.
       problems: everything that is wrong, a line each.
+      note: what a statement of format 1 leaves unproven, in a sentence; else empty.
     """
 
     holds: bool
@@ -45,6 +45,7 @@ class Verification:
     recomputed: float | None
     delta: float | None
     problems: tuple[str, ...]
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON-able data; an infinite number is the text 'infinity'."""
@@ -62,9 +63,10 @@ def verify_statement(
 
     Guarantee:
       Nothing of tacit's own accounting is used: the cost is read from the JSON and composed by
-      dp_accounting's loss distributions, an upper bound, at the delta that is left by the noise's
-      tail. The claim holds if it is no more than a thousandth below. That says that the arithmetic
-      is right, not that the run was honest: an invented cost gives a consistent statement.
+      dp_accounting's loss distributions, an upper bound. The claim holds if it is no more than a
+      thousandth below. That says that the accounting is right, not that the run was honest: an
+      invented cost gives a consistent statement. Of a statement of format 1 the cut tail of the
+      noise is counted in delta, as it was then; the rounding of its sums is not checked.
 
     Args:
       document: `Statement.to_json`, or what is in ``statement.json``.
@@ -76,13 +78,13 @@ def verify_statement(
       >>> from tacit.privacy.statement import make_statement
       >>> statement = make_statement(
       ...     cost=dpa.GaussianDpEvent(4.0), budget=Budget(epsilon=1.0, delta=1e-5),
-      ...     unit="one record", num_units=1000, num_values=10, is_secure=True)
+      ...     unit="one record", num_units=1000, is_secure=True)
       >>> verify_statement(statement.to_json()).holds
       True
       >>> verify_statement(statement.to_json() | {"epsilon": 0.5}).holds
       False
     """
-    missing = sorted({item.name for item in dataclasses.fields(Statement)} - document.keys())
+    missing = missing_fields(document)
     if missing:
         return _unreadable(f"the statement has no {', '.join(missing)}")
     try:
@@ -92,9 +94,8 @@ def verify_statement(
         if math.isnan(claimed) or claimed < 0 or not 0 < delta < 1:
             return _unreadable(f"epsilon {claimed!r} at delta {delta!r} is no promise")
         counts = releases_from_json(document["cost"], adjacency=adjacency)
-        tail = tail_from_json(counts, num_values=document["num_values"])
+        tail = format_1.counted_tail(document, counts)
         problems = list(_contradictions(document, counts, tail))
-        tail = max(tail, float(document["tail"]))
         recomputed = math.inf
         if math.isfinite(claimed):
             points = [(float(row["epsilon"]), float(row["delta"])) for row in document["curve"]]
@@ -131,6 +132,7 @@ def verify_statement(
         recomputed=recomputed,
         delta=delta,
         problems=tuple(problems),
+        note=format_1.note(tail) if format_1.is_format_1(document) else "",
     )
 
 
@@ -172,8 +174,10 @@ def _contradictions(
         and "INSECURE" in f"{document['randomness']}{document['epsilon_text']}"
     ):
         yield "ALTERED: is_secure says the opposite of randomness"
-    if float(document["tail"]) < tail * (1 - 1e-6):
+    if format_1.stated_tail(document) < tail * (1 - 1e-6):
         yield f"ALTERED: the tail is {tail:.3g}, not {document['tail']!r}"
+    if document.get("arithmetic", text.ARITHMETIC) != text.ARITHMETIC:
+        yield f"ALTERED: nothing is known of the arithmetic {document['arithmetic']!r}"
     if counts and _extremes(document["releases_made"]) != _extremes_of(counts):
         yield "ALTERED: releases_made does not list the releases of cost"
 

@@ -1,0 +1,178 @@
+"""Operations: which norm rule serves an operation, and how its operands are arranged for it."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend import core
+
+from tacit.privacy.clipping.equations import shape_of
+from tacit.privacy.clipping.rules import Dense, Layout, Lookup, Part
+from tacit.privacy.clipping.sites import Site
+from tacit.typing import Array
+
+__all__ = ["part_of"]
+
+
+def part_of(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
+    """Returns what a site adds to the gradient of its operand ``at``, or None without a rule.
+
+    Args:
+      site: the operation.
+      at: the position of the trained value among its operands.
+      data: record operands for a batch: ``(batch, [iteration,] ...)``.
+      cotangents: of its results, likewise.
+    """
+    rule = {
+        "dot_general": _dot_part,
+        "conv_general_dilated": _convolution_part,
+        "gather": _gather_part,
+        "dynamic_slice": _slice_part,
+    }.get(site.name)
+    if rule is None or len(site.trained) != 1:
+        return None
+    return rule(site, at, data, cotangents)
+
+
+def _dot_part(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
+    if len(data) != 1 or site.equation is None:
+        return None  # both operands are parameters
+    (left, right), (left_batch, right_batch) = site.equation.params["dimension_numbers"]
+    axes = ((left, left_batch), (right, right_batch))
+    contracted, group = axes[at]
+    a_contracted, a_group = axes[1 - at]
+    rank = len(shape_of(site.equation.invars[at]))
+    a_rank = len(shape_of(site.equation.invars[1 - at]))
+    free = tuple(i for i in range(rank) if i not in (*contracted, *group))
+    a_free = tuple(i for i in range(a_rank) if i not in (*a_contracted, *a_group))
+    inputs = _arranged(data[0], site, (a_group, a_free, a_contracted))
+    out = list(range(len(group) + len(a_free) + len(free)))
+    ends = (len(group), len(group) + len(free if at == 0 else a_free))
+    first, second = out[ends[0] : ends[1]], out[ends[1] :]
+    positions, features = (second, first) if at == 0 else (first, second)
+    d = _arranged(cotangents[0], site, (tuple(out[: ends[0]]), tuple(positions), tuple(features)))
+    return _dense(site, at, inputs, d, Layout(tuple(group), tuple(contracted), free))
+
+
+def _convolution_part(
+    site: Site, at: int, data: list[Array], cotangents: list[Array]
+) -> Part | None:
+    assert site.equation is not None
+    params = site.equation.params
+    is_plain = (
+        at == 1
+        and params["feature_group_count"] == params["batch_group_count"] == 1
+        and all(step == 1 for step in params["lhs_dilation"])
+    )
+    if not is_plain:
+        return None
+    numbers = params["dimension_numbers"]
+    out_axis, in_axis, *space = numbers.rhs_spec
+    kernel = [shape_of(site.equation.invars[1])[axis] for axis in space]
+    places = [shape_of(site.equation.outvars[0])[axis] for axis in numbers.out_spec[2:]]
+
+    def patches(x: Array) -> Array:
+        """Returns (group, position, kernel x channel): slices are much quicker than an unfold."""
+        image, channel, *axes = numbers.lhs_spec
+        x = jnp.pad(x.transpose(image, *axes, channel), [(0, 0), *params["padding"], (0, 0)])
+        slices = []
+        for offset in itertools.product(*(range(length) for length in kernel)):
+            start = [o * step for o, step in zip(offset, params["rhs_dilation"], strict=True)]
+            strides = params["window_strides"]
+            stop = [
+                first + (count - 1) * step + 1
+                for first, count, step in zip(start, places, strides, strict=True)
+            ]
+            slices.append(
+                lax.slice(x, (0, *start, 0), (x.shape[0], *stop, x.shape[-1]), (1, *strides, 1))
+            )
+        return jnp.concatenate(slices, axis=-1).reshape(1, -1, len(slices) * x.shape[-1])
+
+    def features(d: Array) -> Array:
+        image, channel, *axes = numbers.out_spec
+        moved = d.transpose(image, *axes, channel)
+        return moved.reshape(1, -1, moved.shape[-1])
+
+    mapped_patches, mapped_features = jax.vmap(patches), jax.vmap(features)
+    if site.scope is not None:
+        mapped_patches, mapped_features = jax.vmap(mapped_patches), jax.vmap(mapped_features)
+    layout = Layout((), (*space, in_axis), (out_axis,))
+    return _dense(site, at, mapped_patches(data[0]), mapped_features(cotangents[0]), layout)
+
+
+def _gather_part(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
+    assert site.equation is not None
+    params = site.equation.params
+    numbers = params["dimension_numbers"]
+    table = shape_of(site.equation.invars[0])
+    indices = shape_of(site.equation.invars[1])
+    is_row_lookup = (
+        at == 0
+        and site.scope is None
+        and numbers.collapsed_slice_dims == (0,)
+        and numbers.start_index_map == (0,)
+        and not numbers.operand_batching_dims
+        and tuple(params["slice_sizes"]) == (1, *table[1:])
+        and numbers.offset_dims == tuple(range(len(indices) - 1, len(indices) - 1 + len(table) - 1))
+    )
+    if not is_row_lookup:
+        return None
+    batch = len(data[0])
+    rows = data[0].reshape(batch, -1)
+    d = cotangents[0].reshape(batch, rows.shape[1], -1)
+    if params["mode"] == lax.GatherScatterMode.CLIP:
+        rows = jnp.clip(rows, 0, table[0] - 1)
+    else:
+        rows = jnp.where((rows >= 0) & (rows < table[0]), rows, -1)
+    return Lookup(rows=rows, cotangents=d)
+
+
+def _slice_part(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
+    """A slice of one row of a table, as ``table[i]`` is traced: a look-up of that row."""
+    assert site.equation is not None
+    table = shape_of(site.equation.invars[0])
+    is_row = (
+        at == 0
+        and site.scope is None
+        and len(table) > 0
+        and tuple(site.equation.params["slice_sizes"]) == (1, *table[1:])
+        and not isinstance(site.equation.invars[1], core.Literal)
+        and 1 not in site.values
+    )
+    if not is_row:
+        return None
+    batch = len(cotangents[0])
+    # A slice never leaves its operand: places beyond it are moved inside.
+    rows = jnp.clip(data[0].reshape(batch, 1), 0, table[0] - 1)
+    return Lookup(rows=rows, cotangents=cotangents[0].reshape(batch, 1, -1))
+
+
+def _arranged(x: Array, site: Site, axes: tuple[tuple[int, ...], ...]) -> Array:
+    """Returns ``(batch, [iteration,] a, b, c)`` with the named axes of one record joined."""
+    lead = 1 if site.scope is None else 2
+    order = [axis + lead for part in axes for axis in part]
+    moved = x.transpose(*range(lead), *order)
+    joined, place = [], lead
+    for part in axes:
+        length = 1
+        for _ in part:
+            length *= moved.shape[place]
+            place += 1
+        joined.append(length)
+    return moved.reshape(*x.shape[:lead], *joined)
+
+
+def _dense(site: Site, at: int, inputs: Array, d: Array, layout: Layout) -> Dense:
+    """Turns the loop axis into positions, or into groups where weights differ by iteration."""
+    is_stacked = site.is_stacked[at]
+    if site.scope is not None:
+        inputs, d = (_fold_loop(x, as_groups=is_stacked) for x in (inputs, d))
+    return Dense(inputs=inputs, cotangents=d, layout=layout, is_stacked=is_stacked)
+
+
+def _fold_loop(x: Array, *, as_groups: bool) -> Array:
+    batch, length, groups, positions, features = x.shape
+    if as_groups:
+        return x.reshape(batch, length * groups, positions, features)
+    return x.swapaxes(1, 2).reshape(batch, groups, length * positions, features)

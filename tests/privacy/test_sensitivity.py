@@ -1,0 +1,189 @@
+"""The promise of the engine, in integers: one record moves a clipped sum by at most the clip norm.
+
+The pairs of batches are an adversary's (`neighbours`), and so are the tables of the attacks below:
+on an engine that sums in floats, each of them told who was there.
+"""
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from privacy.neighbours import CASES, worst_ratios
+from tacit.data import as_records
+from tacit.errors import InvalidArgumentError
+from tacit.inference import SGLD, Plan, calibrate, fit
+from tacit.inference.base import objective_of
+from tacit.models import MLP, Bernoulli, GaussianPrior, Model, bayesian
+from tacit.privacy.budget import Budget
+from tacit.privacy.clipping.rules import block_rows, largest_spread, summing_error
+from tacit.privacy.lattice import Lattice, gamma, nested_sum, raised
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import FullBatch
+from tacit.rng import seeded_key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_record_of_an_adversary_moves_the_integers_further_than_promised(name):
+    # 160 batches of each case, each beside three neighbours.
+    ratios = worst_ratios(name, num_pairs=160, seed=0)
+    assert ratios.max() < 1
+    assert ratios.max() > 0.9  # pairs that move nothing would test nothing
+
+
+def difference(engine, loss, params, one, other):
+    """How far two tables' sums are apart, in clip norms; with one key their noise is the same."""
+    run = jax.jit(lambda records: engine.gradient(seeded_key(0), loss, params, records))
+    leaves = [jax.tree.leaves(run(table)) for table in (one, other)]
+    gaps = [np.asarray(a, np.float64) - np.asarray(b) for a, b in zip(*leaves, strict=True)]
+    return math.sqrt(sum(float(np.sum(gap**2)) for gap in gaps)) / engine.clip_norm
+
+
+def test_a_person_whose_rows_nearly_cancel_moves_the_sum_by_at_most_the_clip_norm():
+    num_inputs, num_people = 12288, 16
+    model = bayesian(
+        MLP(num_inputs=num_inputs, hidden=(), num_outputs=1),
+        prior=GaussianPrior(std=1.0),
+        likelihood=Bernoulli(),
+    )
+    params = jax.tree.map(jnp.zeros_like, model.init(seeded_key(0)))
+    record_loss = objective_of(model).record_loss
+
+    def table(first, second):
+        x = np.full((2 * num_people, num_inputs), 0.5, np.float32)
+        x[0], x[1] = first, second
+        groups = np.repeat(np.arange(num_people), 2)
+        return as_records(x, np.tile([0, 1], num_people), groups=groups, max_rows=2)
+
+    engine = GaussianSum(
+        sampling=FullBatch(num_records=num_people), clip_norm=0.1, noise_multiplier=0.01
+    )
+    loss = lambda params, record, key: record_loss(params, None, record, key)  # noqa: E731
+    for nearly in (0.99261767, 0.9999, 1 - 2**-20):
+        assert difference(engine, loss, params, table(1.0, nearly), table(0.0, 0.0)) <= 1
+
+
+def ordered_tables(num_records=60_000):
+    """A table whose float32 sum is stuck at a power of two, and its neighbour, whose is not."""
+    power, value = 14, 0.9375
+    count = int(2**power // value)
+    unit = 2.0 ** (power - 23)
+    pairs = (num_records - count - 1) // 2
+    values = [value] * count + [2**power - count * value] + [0.625 * unit, -0.45 * unit] * pairs
+    x = np.zeros((len(values), 4), np.float32)
+    x[:, 0] = values
+    without = x.copy()
+    without[0] = 0
+    return x, without
+
+
+def test_the_order_of_a_full_batch_does_not_tell_a_record():
+    x, without = ordered_tables()
+    num_records = len(x)
+    records = [as_records(rows, np.zeros(num_records, np.int32)) for rows in (x, without)]
+    model = Model(
+        init=lambda key: jnp.zeros(4),
+        log_prior=lambda params: jnp.zeros(()),
+        log_likelihood=lambda params, row, key: -jnp.dot(params, row.x),
+        predict=lambda params, x, key: jnp.array([0.5, 0.5]),
+    )
+    engine = GaussianSum(
+        sampling=FullBatch(num_records=num_records), clip_norm=1.0, noise_multiplier=1.0
+    )
+    loss = lambda params, row, key: jnp.dot(params, row.x)  # noqa: E731
+    # Of 16 000 the sum is exact to 2^-10, as float32 is.
+    assert difference(engine, loss, jnp.zeros(4), *records) <= 1 + 2**-9
+
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    plan = calibrate(Plan(method=SGLD(release=engine, step_size=2.0), num_steps=1), budget)
+    outputs = [
+        [
+            float(fit(plan, model, table, budget=budget, seed=seed).checkpoint.states.params[0, 0])
+            for seed in range(20 * who, 20 * who + 20)
+        ]
+        for who, table in enumerate(records)
+    ]
+    # The means differ by at most the clip norm, of 3.7 standard deviations of the noise; an
+    # engine that sums in order moves by 42.
+    std = plan.method.release.noise_std
+    assert abs(np.mean(outputs[0]) - np.mean(outputs[1])) < 1 + 5 * std * math.sqrt(2 / 20)
+
+
+def test_two_limbs_hold_a_sum_that_does_not_fit_in_one():
+    num_records = 10_000
+    total = GaussianSum(
+        sampling=FullBatch(num_records=num_records), clip_norm=1.0, noise_multiplier=1e-3
+    )
+    lattice = Lattice(rounding=1.0)
+    assert lattice.num_limbs(num_records) == 2
+    assert num_records * 2**lattice.exponent > 2**31
+    rows = jnp.ones(num_records)
+    found = total(seeded_key(0), lambda row, key: jnp.array([row, 0.0, -row]) / 2, rows)
+    np.testing.assert_allclose(found, [num_records / 2, 0, -num_records / 2], rtol=1e-5, atol=0.01)
+
+
+@pytest.mark.parametrize("clip_norm", [1e-6, 1.0, 1e6])
+def test_a_traced_clip_norm_replaces_the_configured_one(clip_norm):
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(40, 3)), jnp.float32)
+    total = GaussianSum(sampling=FullBatch(num_records=40), clip_norm=1.0, noise_multiplier=0.5)
+    configured = replace(total, clip_norm=clip_norm)
+    query = lambda row, key: row  # noqa: E731
+    traced = jax.jit(lambda c: total(seeded_key(3), query, rows, clip_norm=c))(clip_norm)
+    np.testing.assert_allclose(traced, configured(seeded_key(3), query, rows), rtol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_traced_clip_norm_that_bounds_nothing_gives_nan(bad):
+    total = GaussianSum(sampling=FullBatch(num_records=4), clip_norm=1.0, noise_multiplier=0.5)
+    found = jax.jit(lambda c: total(seeded_key(0), lambda row, key: row, jnp.ones(4), clip_norm=c))(
+        bad
+    )
+    assert jnp.isnan(found)
+
+
+def test_blocks_and_bounds_are_as_stated():
+    for positions in (1, 2, 3, 7, 25, 49, 128):
+        rows = block_rows(positions)
+        error = 2 * gamma(rows * positions + 9) * rows * largest_spread(positions)
+        assert summing_error(positions, 1) == pytest.approx(error)
+        assert error < 0.0201
+    assert summing_error(1, 1) < 0.0082
+
+
+@pytest.mark.parametrize("length", [3, 2048, 2049, 100_000])
+def test_a_raised_sum_is_an_upper_bound_in_any_order(length):
+    generator = np.random.default_rng(length)
+    for scale in (0, 1, 6):
+        terms = np.exp(scale * generator.normal(size=length)).astype(np.float32)
+        for order in (terms, np.sort(terms), np.sort(terms)[::-1]):
+            total, operations = nested_sum(jnp.asarray(order))
+            exact = math.fsum(order.astype(np.float64))
+            assert exact <= float(raised(total, operations)) <= exact * 1.001
+
+
+def test_a_lattice_leaves_room_for_all_that_rounding_moves():
+    for rounding in (1.0, 818.0, 4000.0, 16_000.0):
+        for summing in (0.0, 0.008, 0.03):
+            lattice = Lattice(rounding=rounding, summing=summing)
+            moved = lattice.share * (1 + summing) + rounding * 2.0**-lattice.exponent
+            assert moved < 1
+            assert lattice.share > 1 - 2**-8 - summing - 2e-5
+
+
+def test_limbs_are_carried_before_they_overflow():
+    num_records = 600_000  # 4095 times as many are more than 32 bits hold
+    total = GaussianSum(
+        sampling=FullBatch(num_records=num_records), clip_norm=1.0, noise_multiplier=1e-3
+    )
+    # Just below a multiple of 2**12 units, so that every low limb is full.
+    value = (2**17 - 1) / 2**18
+    found = total(seeded_key(0), lambda row, key: row, jnp.full(num_records, value, jnp.float32))
+    assert float(found) == pytest.approx(num_records * value, rel=1e-5)
+
+
+def test_a_sum_of_more_numbers_than_its_integers_can_hold_is_refused():
+    with pytest.raises(InvalidArgumentError, match="Release fewer than"):
+        Lattice(rounding=2.0**15)
