@@ -42,13 +42,11 @@ def test_without_the_engine_no_trace_of_the_records_is_left(method, model, monke
 
 
 @pairs
-@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 1e25, 300.0, -30.0])
 @pytest.mark.parametrize("method", ["SGD", "SGD per layer", "SGD normalised"])
-def test_one_record_moves_the_sum_by_at_most_the_clip_norm(method, model, bad):
-    clipping = METHODS[method].release.clipping
-    laws.check_sensitivity(
-        engine(full, noise_multiplier=0.0, clipping=clipping), MODELS[model], table(model), bad=bad
-    )
+def test_one_record_moves_the_sum_by_at_most_the_clip_norm(method, model):
+    release = engine(full, noise_multiplier=0.0, clipping=METHODS[method].release.clipping)
+    bad = [jnp.nan, jnp.inf, 1e25, 300.0, -30.0]
+    laws.check_sensitivity(release, MODELS[model], table(model), bad=bad)
 
 
 @methods

@@ -10,6 +10,7 @@ By hand, for as many pairs as you like (prints the worst ratio of each case):
 """
 
 import argparse
+import contextlib
 import functools
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,9 +22,11 @@ from jax import lax
 
 from tacit.privacy.clipping import Adding, Flat, Normalised, PerLayer
 from tacit.privacy.clipping.gradient import gradient_summation_of, summation_of
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
 from tacit.rng import seeded_key
 
-__all__ = ["CASES", "Case", "worst_ratios"]
+__all__ = ["CASES", "SAMPLINGS", "Case", "one_of", "worst_ratio_of_releases", "worst_ratios"]
 
 DRAW = jnp.asarray(np.random.default_rng(7).normal(size=(12, 5)), jnp.float32)
 
@@ -103,7 +106,18 @@ class Case:
     clipping: Any = field(default_factory=Flat)
     is_query: bool = False
     chunk_size: int | None = None
-    dtype: Any = jnp.float32
+    dtype: Any = np.float32
+
+    def precision(self):
+        """A context in which arrays of the case's dtype exist; parameters and records have it."""
+        return jax.enable_x64(True) if self.dtype == np.float64 else contextlib.nullcontext()
+
+    @property
+    def own_params(self):
+        """The parameters in the case's dtype, in its context; low precision stays as it is."""
+        if self.dtype == np.float32:
+            return self.params
+        return jax.tree.map(lambda leaf: np.asarray(leaf, self.dtype), self.params)
 
 
 def _ones(*shape, dtype=jnp.float32):
@@ -151,6 +165,15 @@ CASES = {
     "query": Case(loss=vector_query, is_query=True),
     "low precision": Case(
         loss=dense, params=jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), _KERNEL)
+    ),
+    "double precision": Case(loss=dense, params=_KERNEL, dtype=np.float64),
+    "double precision, positions": Case(
+        loss=positions,
+        params=_WIDE,
+        num_positions=2,
+        num_inputs=600,
+        num_outputs=40,
+        dtype=np.float64,
     ),
 }
 
@@ -225,7 +248,7 @@ def _batches(generator, case, num_pairs):
         others = [_record(generator, case) for _ in range(num_pairs)]
         other = jax.tree.map(lambda *leaves: np.stack(leaves), *others)
         as_floats = functools.partial(
-            jax.tree.map, lambda x: x if x.dtype == np.int32 else x.astype(np.float32)
+            jax.tree.map, lambda x: x if x.dtype == np.int32 else x.astype(case.dtype)
         )
         places = generator.integers(case.num_records, size=num_pairs).astype(np.int32)
         return as_floats(stack), places, as_floats(other)
@@ -238,13 +261,13 @@ def _compiled(name):
     key = seeded_key(0)
     one = _record(np.random.default_rng(0), case)
     record = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, jnp.int32 if x.dtype == np.int32 else jnp.float32),
+        lambda x: jax.ShapeDtypeStruct(x.shape, np.int32 if x.dtype == np.int32 else case.dtype),
         one,
     )
     if case.is_query:
         summation = summation_of(case.loss, record, key)
     else:
-        summation = gradient_summation_of(case.loss, case.params, record, key)
+        summation = gradient_summation_of(case.loss, case.own_params, record, key)
     lattice = summation.lattice
     adding = Adding(units=2.0**lattice.exponent, num_limbs=1)
     keys = jax.random.split(key, case.num_records)
@@ -282,14 +305,86 @@ def worst_ratios(name, *, num_pairs, seed):
     """Returns the largest move over the promised one: not drawn, zeroed, replaced."""
     generator = np.random.default_rng(seed)
     case = CASES[name]
-    lattice, neighbours = _compiled(name)
     batches, places, others = _batches(generator, case, num_pairs)
     masks = generator.random((num_pairs, case.num_records)) < generator.choice([0.5, 0.9, 1.0])
-    found = np.asarray(neighbours(batches, places, others, masks), np.int64)
+    with case.precision():
+        lattice, neighbours = _compiled(name)
+        found = np.asarray(neighbours(batches, places, others, masks), np.int64)
     moves = np.sqrt(np.sum((found[:, 1:] - found[:, :1]).astype(np.float64) ** 2, axis=2))
     # Without a record is without it, whether it was not drawn or is empty.
     assert (found[:, 1] == found[:, 2]).all()
     return (moves / 2.0**lattice.exponent / [1, 1, 2]).max(axis=0)
+
+
+SAMPLINGS = {
+    # Rates are powers of two, so that dividing by them is exact.
+    "Poisson": lambda n: PoissonBatch(num_records=n, batch_size=n / 2, max_batch_size=n),
+    "full": lambda n: FullBatch(num_records=n),
+    "fixed": lambda n: FixedBatch(num_records=n, batch_size=n // 2),
+}
+
+
+def one_of(name):
+    """Names a way to draw for a case: compiling every case with all of them takes minutes."""
+    return list(SAMPLINGS)[list(CASES).index(name) % len(SAMPLINGS)]
+
+
+def worst_ratio_of_releases(name, *, draws, as_table, num_pairs, seed):
+    """Returns the largest move of whole releases, with noise, over the promised one.
+
+    The releases have one key, and so the same batch and the same noise; of a sum this short
+    single precision holds every integer. So their difference is that of the integers.
+
+    Args:
+      name: of the case.
+      draws: names of `SAMPLINGS`.
+      as_table: puts a tree of records where a table can be.
+      num_pairs: of tables, for each way to draw a batch.
+      seed: of the adversary.
+    """
+    generator, case = np.random.default_rng(seed), CASES[name]
+    worst = 0.0
+    for draw in draws:
+        release = GaussianSum(
+            sampling=SAMPLINGS[draw](case.num_records),
+            clip_norm=1.0,
+            noise_multiplier=2.0**-12,
+            clipping=case.clipping,
+            chunk_size=case.chunk_size,
+        )
+
+        def released(table, release=release):
+            key = seeded_key(seed)
+            if case.is_query:
+                return release(key, case.loss, table)
+            return release.gradient(key, case.loss, case.own_params, table)
+
+        batches, places, others = _batches(generator, case, num_pairs)
+        with case.precision():
+            run = jax.jit(released)
+            for i, place in enumerate(places):
+                own = jax.tree.map(lambda x, i=i: x[i], batches)
+                replacements = (jax.tree.map(np.zeros_like, others), others)
+                changed = [_replaced(own, place, other, i) for other in replacements]
+                first, *found = (
+                    np.concatenate(
+                        [np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(run(table))]
+                    )
+                    for table in map(as_table, [own, *changed])
+                )
+                moves = [np.linalg.norm(first - other) for other in found]
+                rate = release.sampling.rate
+                worst = max(worst, moves[0] * rate, moves[1] * rate / 2)
+    return worst
+
+
+def _replaced(batch, place, other, i):
+    def replaced(rows, others):
+        changed = rows.copy()
+        changed[place] = others[i]
+        return changed
+
+    return jax.tree.map(replaced, batch, other)
 
 
 def main():

@@ -59,7 +59,9 @@ class RowsInMemory:
         self.rows = jax.tree.map(np.asarray, records)
         self.asked = []
 
-    num_records = NUM_RECORDS
+    @property
+    def num_records(self):
+        return len(jax.tree.leaves(self.rows)[0])
 
     @property
     def record(self) -> Record:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tacit
+from privacy import neighbours
 from tables import cases
 from tacit.data import shard_records, shard_size
 from tacit.privacy import noise
@@ -154,6 +155,18 @@ def test_with_noise_one_record_moves_a_gradient_over_shards_by_at_most_the_clip(
             gap = jax.tree.map(lambda a, b: np.asarray(a, np.float64) - np.asarray(b), one, other)
             norm = np.sqrt(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(gap)))
             assert norm * release.sampling.rate <= 1.0 + 1e-5
+
+
+@pytest.mark.parametrize("name", neighbours.CASES)
+def test_no_record_of_an_adversary_moves_a_release_over_shards_further_than_promised(name):
+    ratio = neighbours.worst_ratio_of_releases(
+        name,
+        draws=[neighbours.one_of(name)],
+        as_table=lambda rows: distribute(rows, device_mesh(records=4)),
+        num_pairs=12,
+        seed=3,
+    )
+    assert 0.25 < ratio < 1 + 1e-6
 
 
 @pytest.mark.parametrize(
