@@ -271,10 +271,16 @@ class _Batch:
         prefix = "weighted " if is_weighted else ""
         shape = self.values[value].shape
         if part is None or part.needs_forming(is_weighted=is_weighted):
-            formed = self._formed_for(value)
             how = "the size of its values" if part is None else "cheaper here than its rule"
-            factor = self._sign(leaf, value) if weight is None else weight
             words = f"formed {where}, {how}"
+            factor = self._sign(leaf, value) if weight is None else weight
+            if isinstance(part, Dense) and weight is None:
+                # Only the sum is brought into the order of the value: transposing the gradients of
+                # all records takes a third of the time of a convolution's clipped sum.
+                joined = part.joined() * factor
+                in_order = functools.partial(part.out_of_joined, shape=shape)
+                return Formed(joined, lambda x: back(in_order(x)), words, joined[0].size)
+            formed = self._formed_for(value)
             return Formed(formed * factor, back, words, formed[0].size)
         words = f"{prefix}{part.description} {where}"
         if isinstance(part, Lookup):
