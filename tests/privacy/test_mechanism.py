@@ -85,19 +85,21 @@ def test_an_empty_batch_is_an_ordinary_release_of_noise():
 
 
 @pytest.mark.parametrize("rule", [Flat(), Normalised(), PerLayer()])
-@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 1e25, 1e6])
-def test_one_record_moves_the_sum_by_at_most_the_clip_norm(rule, bad):
+def test_one_record_moves_the_sum_by_at_most_the_clip_norm(rule):
     mechanism = release(noise_multiplier=0.0, clipping=rule, clip_norm=0.7)
 
     def loss(w, row, key):
         return w["a"] @ row + w["b"] * row[0] ** 2
 
     w = {"a": jnp.ones(3), "b": jnp.ones(())}
-    with_record = mechanism.gradient(seeded_key(0), loss, w, ROWS.at[5].set(bad))
-    without = mechanism.gradient(seeded_key(0), loss, w, ROWS.at[5].set(0.0))
-    gap = jax.tree.map(lambda x, y: np.asarray(x, np.float64) - np.asarray(y), with_record, without)
-    assert np.isfinite(gap["b"])
-    assert math.sqrt(np.sum(gap["a"] ** 2) + gap["b"] ** 2) <= 0.7 + 1e-5
+    gradient = jax.jit(lambda rows: mechanism.gradient(seeded_key(0), loss, w, rows))
+
+    def total(fifth):
+        found = gradient(ROWS.at[5].set(fifth))
+        return np.append(np.asarray(found["a"], np.float64), found["b"])
+
+    for bad in (jnp.nan, jnp.inf, 1e25, 1e6):
+        assert np.linalg.norm(total(bad) - total(0.0)) <= 0.7 + 1e-5
 
 
 def test_a_gradient_release_equals_the_query_release_of_the_gradient():
