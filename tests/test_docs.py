@@ -146,7 +146,7 @@ ACCOUNTANTS = (tacit.PLD, tacit.RDP, tacit.GDP, tacit.CLTApproximation)
 SAMPLINGS = {
     "full": tacit.FullBatch(num_records=1000),
     "Poisson": tacit.PoissonBatch(num_records=1000, batch_size=100, max_batch_size=1000),
-    "truncated": tacit.PoissonBatch(num_records=1000, batch_size=100, max_batch_size=220),
+    "conditioned": tacit.PoissonBatch(num_records=1000, batch_size=100),
     "fixed": tacit.FixedBatch(num_records=1000, batch_size=100),
 }
 

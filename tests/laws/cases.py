@@ -42,7 +42,7 @@ from tacit.typing import Record
 NUM_RECORDS = 12
 CLIP_NORM = 0.8
 
-poisson = PoissonBatch(num_records=NUM_RECORDS, batch_size=4, max_batch_size=8)
+poisson = PoissonBatch(num_records=NUM_RECORDS, batch_size=4, max_batch_size=5)
 full = FullBatch(num_records=NUM_RECORDS)
 fixed = FixedBatch(num_records=NUM_RECORDS, batch_size=5)
 

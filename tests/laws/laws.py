@@ -111,7 +111,7 @@ def check_sensitivity(release, model, records, *, bad, index=3):
 
     def total(data):
         return [
-            np.asarray(leaf, np.float64) * release.sampling.rate
+            np.asarray(leaf, np.float64) * release.sampling.inclusion_rate
             for leaf in jax.tree.leaves(estimate(data))
         ]
 
@@ -144,16 +144,19 @@ def check_public_denominator(release, records):
     """The estimate of a batch does not depend on how many records happened to be in it.
 
     Over many keys the mean of the noiseless, unclipped estimate is the full-data sum. A realised
-    denominator would make every estimate the size of the full sum instead.
+    denominator would make every estimate the size of the full sum instead, and the rate of the cost
+    a mean that is too small.
     """
     release = dataclasses.replace(release, noise_multiplier=0.0)
     keys = jax.random.split(seeded_key(0), 400)
     counts = np.asarray(
         jax.jit(jax.vmap(lambda key: release(key, lambda r, k: jnp.ones(()), records)))(keys)
     ) / min(1.0, release.clip_norm)
-    sizes = counts * release.sampling.rate
+    sizes = counts * release.sampling.inclusion_rate
     np.testing.assert_allclose(sizes, np.round(sizes), atol=1e-3)
     assert sizes.std() > 0.5
+    error = 5 * counts.std() / np.sqrt(len(counts))
+    assert abs(counts.mean() - release.sampling.num_records) < error
 
 
 def check_noise_scale(release, records):

@@ -137,8 +137,22 @@ BUGS = {
     "division by the realised batch": (
         GaussianSum,
         "_release",
-        "jnp.where(is_known, 1 / rate, jnp.nan)",
+        "jnp.where(is_known, 1 / self.sampling.inclusion_rate, jnp.nan)",
         "self.sampling.num_records / jnp.maximum(batch.mask.sum(), 1)",
+        denominator,
+    ),
+    "division by the rate of the cost": (
+        GaussianSum,
+        "_release",
+        "1 / self.sampling.inclusion_rate",
+        "1 / self.sampling.rate",
+        denominator,
+    ),
+    "a batch cut at its capacity": (
+        PoissonBatch,
+        "draw",
+        "_size_table(self.public_records, self.rate, self.capacity)",
+        "_size_table(self.public_records, self.rate, self.public_records)",
         denominator,
     ),
     "padding counted as records": (
@@ -165,8 +179,8 @@ BUGS = {
     "a sum that is not rounded to the lattice": (
         GaussianSum,
         "_release",
-        "jnp.where(is_known, 1 / rate, jnp.nan)",
-        "1 / rate + 1e-3 * total[0, 0]",
+        "jnp.where(is_known, 1 / self.sampling.inclusion_rate, jnp.nan)",
+        "1 / self.sampling.inclusion_rate + 1e-3 * total[0, 0]",
         on_a_lattice,
     ),
     "rounding of the Gram form forgotten": (

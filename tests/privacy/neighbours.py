@@ -373,7 +373,7 @@ def worst_ratio_of_releases(name, *, draws, as_table, num_pairs, seed):
                     for table in map(as_table, [own, *changed])
                 )
                 moves = [np.linalg.norm(first - other) for other in found]
-                rate = release.sampling.rate
+                rate = release.sampling.inclusion_rate
                 worst = max(worst, moves[0] * rate, moves[1] * rate / 2)
     return worst
 

@@ -65,6 +65,7 @@ def test_all_but_the_indices_come_from_the_declared_number():
     public = PoissonBatch(num_records=DECLARED, batch_size=20)
     for batch in batches:
         assert (batch.rate, batch.capacity) == (public.rate, public.capacity)
+        assert batch.inclusion_rate == public.inclusion_rate
         assert batch.cost(1.5) == public.cost(1.5)
         assert batch.public_records == DECLARED
         drawn = batch.draw(seeded_key(0))
@@ -86,12 +87,14 @@ def test_a_batch_of_fewer_records_than_declared_has_them_once_each_and_no_other(
         assert np.all((indices >= 0) & (indices < num_records))
 
 
-def test_every_record_is_drawn_at_the_declared_rate():
+def test_every_record_is_drawn_at_the_inclusion_rate_of_the_declared_number():
     batch, num_draws = poisson(30), 3000
     drawn = jax.jit(jax.vmap(batch.draw))(jax.random.split(seeded_key(1), num_draws))
     counts = np.bincount(np.asarray(drawn.indices)[np.asarray(drawn.mask)].ravel(), minlength=30)
     # Each count is binomial; five standard deviations.
-    assert np.all(np.abs(counts / num_draws - 1 / 3) < 5 * np.sqrt(2 / 9 / num_draws))
+    assert 0.3 < batch.inclusion_rate < 1 / 3
+    error = 5 * np.sqrt(2 / 9 / num_draws)
+    assert np.all(np.abs(counts / num_draws - batch.inclusion_rate) < error)
 
 
 def test_more_records_than_declared_are_refused_without_saying_how_many():

@@ -26,7 +26,7 @@ from tacit.errors import (
 from tacit.privacy import _gaussian
 from tacit.privacy.budget import Budget, RunRequest
 from tacit.privacy.calibrate import smallest_noise
-from tacit.privacy.events import event_from_json, event_to_json
+from tacit.privacy.events import ConditionedPoissonDpEvent, event_from_json, event_to_json
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.ledger import Fork, LedgerFile
 
@@ -91,6 +91,8 @@ def test_a_name_is_not_a_novel(ledger):
         dpa.PoissonSampledDpEvent(-0.1, CHEAP),
         dpa.TruncatedSubsampledGaussianDpEvent(-5, 0.1, 3, 50.0),
         dpa.TruncatedSubsampledGaussianDpEvent(100, 0.1, -3, 50.0),
+        ConditionedPoissonDpEvent(0.1, -5, 3, dpa.GaussianDpEvent(50.0)),
+        ConditionedPoissonDpEvent(0.1, 100, -3, dpa.GaussianDpEvent(50.0)),
         dpa.SampledWithoutReplacementDpEvent(0, 0, CHEAP),
         dpa.SampledWithoutReplacementDpEvent(-10, -5, CHEAP),
     ],

@@ -32,6 +32,16 @@ def repeated(mechanism, query, data, count, seed=0):
     return np.asarray(jax.jit(jax.vmap(lambda key: mechanism(key, query, data)))(keys))
 
 
+def pairs_drawn(sampling):
+    """E size (size - 1)."""
+    sizes = np.arange(sampling.capacity + 1)
+    if isinstance(sampling, PoissonBatch):
+        chances = stats.binom.pmf(sizes, sampling.num_records, sampling.rate)
+    else:
+        chances = sizes == sampling.capacity
+    return np.sum(chances * sizes * (sizes - 1)) / np.sum(chances)
+
+
 def clipped(rows, clip_norm=1.0):
     rows = np.asarray(rows, np.float64)
     return rows * np.minimum(1, clip_norm / np.linalg.norm(rows, axis=1))[:, None]
@@ -42,6 +52,7 @@ def clipped(rows, clip_norm=1.0):
     [
         FullBatch(num_records=40),
         PoissonBatch(num_records=40, batch_size=8),
+        PoissonBatch(num_records=40, batch_size=8, max_batch_size=8),
         FixedBatch(num_records=40, batch_size=8),
     ],
 )
@@ -49,10 +60,12 @@ def test_the_estimate_is_unbiased_and_its_noise_has_the_stated_scale(sampling):
     mechanism = release(sampling, noise_multiplier=2.0, clip_norm=0.5)
     draws = repeated(mechanism, identity, ROWS, 4000)
     rows = clipped(ROWS, 0.5)
-    q = sampling.rate
-    sampled = {"FullBatch": 0, "PoissonBatch": 1, "FixedBatch": 40 / 39}[type(sampling).__name__]
-    spread = np.sum(rows**2, 0) if sampled == 1 else 40 * rows.var(0)
-    variance = mechanism.noise_std**2 + sampled * (1 - q) / q * spread
+    # Var(sum of what is drawn), with the chances p and p2 that one and that two records are drawn.
+    n, p = 40, sampling.inclusion_rate
+    p2 = pairs_drawn(sampling) / (n * (n - 1))
+    squares = np.sum(rows**2, 0)
+    spread = (p - p2) * squares + (p2 - p**2) * rows.sum(0) ** 2
+    variance = mechanism.noise_std**2 + spread / p**2
     error = (draws.mean(0) - rows.sum(0)) / np.sqrt(variance / 4000)
     assert np.abs(error).max() < 5
     assert np.abs(draws.var(0) / variance - 1).max() < 5 * math.sqrt(2 / 4000)
@@ -66,11 +79,11 @@ def test_the_noise_is_gaussian_and_independent_across_coordinates_and_calls():
     assert abs(lagged) < 5 / math.sqrt(noise[1:].size)
 
 
-def test_the_estimate_divides_by_the_public_rate_and_never_by_the_realised_batch():
+def test_the_estimate_divides_by_the_inclusion_rate_and_never_by_the_realised_batch():
     sampling = PoissonBatch(num_records=40, batch_size=4)
     mechanism = release(sampling, noise_multiplier=0.0)
     counts = repeated(mechanism, lambda row, key: jnp.ones(()), ROWS, 200)
-    sizes = counts * sampling.rate
+    sizes = counts * sampling.inclusion_rate
     np.testing.assert_allclose(sizes, np.round(sizes), atol=1e-4)
     assert sizes.std() > 1  # a realised denominator would give 40 every time
 

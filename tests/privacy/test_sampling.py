@@ -2,23 +2,25 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import dp_accounting
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
 
 from tacit.errors import InvalidArgumentError
+from tacit.privacy.events import ConditionedPoissonDpEvent
 from tacit.privacy.sampling import (
     FixedBatch,
     FullBatch,
     PoissonBatch,
-    _binomial,
-    _binomial_table,
     _first_occurrences,
     _shuffled,
+    _size_table,
     _uniform_indices,
 )
 from tacit.rng import seeded_key
@@ -35,14 +37,13 @@ def test_a_full_batch_is_every_record_once():
 
 
 @pytest.mark.parametrize(("num_records", "batch_size"), [(1000, 30), (40, 13), (12, 3)])
-def test_poisson_inclusion_rates_equal_the_public_rate(num_records, batch_size):
+def test_every_record_is_drawn_at_the_public_inclusion_rate(num_records, batch_size):
     sampling = PoissonBatch(num_records=num_records, batch_size=batch_size)
     num_draws = 4000
     batch = many(sampling.draw, num_draws)
     counts = np.bincount(np.asarray(batch.indices)[np.asarray(batch.mask)], minlength=num_records)
-    z = (counts - num_draws * sampling.rate) / math.sqrt(
-        num_draws * sampling.rate * (1 - sampling.rate)
-    )
+    rate = sampling.inclusion_rate
+    z = (counts - num_draws * rate) / math.sqrt(num_draws * rate * (1 - rate))
     # Five sigma over at most a thousand records: one false alarm in two thousand runs.
     assert np.abs(z).max() < 5
     # And the rates vary no more or less than independent coins would.
@@ -118,56 +119,158 @@ def test_drawing_costs_the_same_however_many_records_there_are(num_records):
     assert indices.max() > num_records // 2
 
 
-def test_the_binomial_table_inverts_the_distribution_to_64_bits():
-    first, high, low = _binomial_table(60_000, 256 / 60_000)
-    fixed = [(int(h) << 32) | int(word) for h, word in zip(high, low, strict=True)]
-    assert fixed == sorted(fixed)
-    binomial = stats.binom(60_000, 256 / 60_000)
-    counts = first + np.arange(len(fixed))
-    # The small tail is exact relative to itself on either side.
-    lower = np.array([value / 2**64 for value in fixed])
-    upper = np.array([(2**64 - value) / 2**64 for value in fixed])
-    inside = binomial.cdf(counts) > 1e-15
-    np.testing.assert_allclose(lower[inside], binomial.cdf(counts)[inside], rtol=1e-3)
-    inside = binomial.sf(counts) > 1e-15
-    np.testing.assert_allclose(upper[inside], binomial.sf(counts)[inside], rtol=1e-3)
+# --- the size of a batch -------------------------------------------------------------------------
+
+SIZES = [
+    (60_000, 256 / 60_000, 272),
+    (60_000, 256 / 60_000, 60_000),
+    (32_561, 2048 / 32_561, 2092),
+    (1000, 0.1, 110),
+    (1000, 0.1, 60),  # far below the mean
+    (1000, 0.999, 500),
+    (2**31 - 1, 2000 / (2**31 - 1), 2045),
+    (10_000, 1e-10, 1),
+    (7, 0.3, 0),
+    (7, 0.3, 2),
+    (7, 0.3, 7),
+]
 
 
-def test_large_binomials_keep_their_mean_and_variance():
-    n, q = 10_000_000, 1e-3
-    counts = np.asarray(
-        many(lambda key: _binomial(jax.random.bits(key, (2,), jnp.uint32), n, q), 20_000), float
-    )
-    std = math.sqrt(n * q * (1 - q))
-    assert abs(counts.mean() - n * q) < 5 * std / math.sqrt(20_000)
-    assert abs(counts.var() / std**2 - 1) < 5 * math.sqrt(2 / 20_000)
+@pytest.mark.parametrize(("num_records", "rate", "capacity"), SIZES)
+def test_no_record_has_better_odds_than_a_poisson_batch_gives_it_in_exact_arithmetic(
+    num_records, rate, capacity
+):
+    counts, q = _size_table(num_records, rate, capacity).counts, Fraction(rate)
+    assert len(counts) == capacity + 1
+    assert min(counts) >= 0
+    assert sum(counts) == 2**64
+    # A set of k records has the chance counts[k] / (n over k), so these are the odds of a record,
+    # given k others. It also says that a size is not possible where the one before it is not.
+    for k in range(capacity):
+        assert (k + 1) * counts[k + 1] * (1 - q) <= (num_records - k) * counts[k] * q
 
 
-def test_truncation_drops_uniformly_and_is_in_the_cost():
-    sampling = PoissonBatch(num_records=20, batch_size=10, max_batch_size=10)
-    batch = many(sampling.draw, 20_000)
-    counts = np.bincount(np.asarray(batch.indices)[np.asarray(batch.mask)], minlength=20)
-    assert stats.chisquare(counts).pvalue > 1e-5  # no index is favoured
-    assert sampling.cost(1.0) == dp_accounting.TruncatedSubsampledGaussianDpEvent(20, 0.5, 10, 1.0)
+@pytest.mark.parametrize(("num_records", "rate", "capacity"), SIZES)
+def test_sizes_are_binomial_given_that_they_fit_to_64_bits(num_records, rate, capacity):
+    counts = _size_table(num_records, rate, capacity).counts
+    with mpmath.workdps(60):
+        q, n = mpmath.mpf(rate), num_records
+        # From the largest size downwards, so that nothing underflows.
+        weights = [mpmath.mpf(1)]
+        for k in range(capacity, 0, -1):
+            weights.append(weights[-1] * k / (n - k + 1) * (1 - q) / q)
+        total = mpmath.fsum(weights)
+        exact = [weight / total for weight in reversed(weights)]
+        found = [mpmath.mpf(count) / 2**64 for count in counts]
+        distance = mpmath.fsum(abs(a - b) for a, b in zip(found, exact, strict=True)) / 2
+        mean = mpmath.fsum(k * p for k, p in enumerate(exact))
+    assert distance < (capacity + 2) ** 2 * 2.0**-64
+    assert _size_table(num_records, rate, capacity).mean == pytest.approx(float(mean), rel=1e-12)
+
+
+def test_the_size_table_agrees_with_scipy():
+    sizes, drawn = np.arange(273), stats.binom(60_000, 256 / 60_000)
+    found = np.array(_size_table(60_000, 256 / 60_000, 272).counts, float) / 2.0**64
+    expected = drawn.pmf(sizes) / drawn.cdf(272)
+    likely = expected > 1e-15
+    np.testing.assert_allclose(found[likely], expected[likely], rtol=1e-3)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_a_size_is_where_its_word_falls_in_the_table():
+    table = _size_table(20, 0.4, 9)
+    edges = np.cumsum([0, *table.counts], dtype=object)
+    for size, (first, end) in enumerate(itertools.pairwise(edges)):
+        for word in {first, end - 1} if end > first else ():
+            halves = jnp.array([word >> 32, word & 0xFFFFFFFF], jnp.uint32)
+            assert table.invert(halves) == size
 
 
 @pytest.mark.parametrize(
-    ("num_records", "batch_size"),
-    [(60_000, 256), (1000, 30), (32_561, 1024.5), (2**31 - 1, 2000), (10_000, 1e-6), (50, 20)],
+    ("num_records", "batch_size", "capacity"), [(500, 20, None), (30, 12, 12), (12, 9, 10)]
 )
-def test_the_default_capacity_is_the_least_that_is_full_once_in_a_million(num_records, batch_size):
-    sampling = PoissonBatch(num_records=num_records, batch_size=batch_size)
+def test_drawn_sizes_follow_the_table(num_records, batch_size, capacity):
+    sampling = PoissonBatch(num_records=num_records, batch_size=batch_size, max_batch_size=capacity)
+    sizes = np.asarray(many(sampling.draw, 20_000).mask.sum(1))
+    found = np.bincount(sizes, minlength=sampling.capacity + 1)
+    drawn = stats.binom(num_records, sampling.rate)
+    expected = 20_000 * drawn.pmf(np.arange(sampling.capacity + 1)) / drawn.cdf(sampling.capacity)
+    usual = expected >= 5
+    rest = [[values[~usual].sum()] for values in (found, expected)]
+    found, expected = (
+        np.append(values[usual], other)
+        for values, other in zip((found, expected), rest, strict=True)
+    )
+    assert stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue > 1e-5
 
-    def full(capacity):
-        return stats.binom.sf(capacity - 1, num_records - 1, sampling.rate)
 
-    assert full(sampling.capacity) <= 1e-6
-    assert full(sampling.capacity - 1) > 1e-6
+@pytest.mark.parametrize(
+    ("num_records", "batch_size", "capacity"),
+    [(60_000, 256, None), (60_000, 256, 256), (1000, 100, 119), (12, 9, None), (10, 10, None)],
+)
+def test_the_inclusion_rate_is_that_of_the_exact_formula(num_records, batch_size, capacity):
+    sampling = PoissonBatch(num_records=num_records, batch_size=batch_size, max_batch_size=capacity)
+    n, q, c = num_records, sampling.rate, sampling.capacity
+    # In, and others leave room, of all that has room.
+    exact = q * stats.binom.cdf(c - 1, n - 1, q) / stats.binom.cdf(c, n, q)
+    assert sampling.inclusion_rate == pytest.approx(exact, rel=1e-9)
+    assert sampling.inclusion_rate <= sampling.rate
 
 
-def test_the_default_capacity_of_few_records_is_all_of_them():
+def test_large_batches_keep_their_mean_and_variance():
+    sampling = PoissonBatch(num_records=10_000_000, batch_size=1e4, max_batch_size=10_700)
+    table = _size_table(10_000_000, sampling.rate, sampling.capacity)
+    sizes = np.asarray(
+        many(lambda key: table.invert(jax.random.bits(key, (2,), jnp.uint32)), 20_000), float
+    )
+    std = math.sqrt(1e4 * (1 - 1e-3))  # seven of them are below the capacity
+    assert abs(sizes.mean() - 1e4) < 5 * std / math.sqrt(20_000)
+    assert abs(sizes.var() / std**2 - 1) < 5 * math.sqrt(2 / 20_000)
+
+
+def test_every_subset_that_fits_has_its_conditioned_probability():
+    sampling = PoissonBatch(num_records=4, batch_size=1.9, max_batch_size=2)
+    batch = many(sampling.draw, 60_000)
+    members = np.zeros(60_000, int)
+    for slot in range(2):
+        bits = 1 << np.asarray(batch.indices[:, slot])
+        members += np.where(np.asarray(batch.mask[:, slot]), bits, 0)
+    q = sampling.rate
+    chances = np.array([(q / (1 - q)) ** s.bit_count() * (s.bit_count() <= 2) for s in range(16)])
+    chances /= chances.sum()
+    for subset, p in enumerate(chances):
+        observed = np.mean(members == subset)
+        assert abs(observed - p) <= 5 * math.sqrt(p * (1 - p) / 60_000)
+
+
+def test_the_cost_says_that_sizes_are_conditioned_on_the_capacity():
+    sampling = PoissonBatch(num_records=20, batch_size=10, max_batch_size=10)
+    gaussian = dp_accounting.GaussianDpEvent(1.0)
+    assert sampling.cost(1.0) == ConditionedPoissonDpEvent(0.5, 20, 10, gaussian)
+
+
+@pytest.mark.parametrize("declared", [None, 60_000])
+@pytest.mark.parametrize(
+    ("batch_size", "capacity"), [(256, 272), (2048, 2093), (1e-6, 1), (1, 2), (59_999.5, 60_000)]
+)
+def test_the_default_capacity_is_one_standard_deviation_above_the_mean(
+    batch_size, capacity, declared
+):
+    sampling = PoissonBatch(num_records=60_000, batch_size=batch_size, declared_records=declared)
+    assert sampling.capacity == capacity
+    assert sampling.capacity > sampling.batch_size
+
+
+def test_the_default_capacity_of_few_records_is_at_most_all_of_them():
     assert PoissonBatch(num_records=1, batch_size=0.5).capacity == 1
-    assert PoissonBatch(num_records=12, batch_size=9).capacity == 12
+    assert PoissonBatch(num_records=12, batch_size=9).capacity == 11
+    assert PoissonBatch(num_records=12, batch_size=12).capacity == 12
+
+
+def test_a_batch_of_all_records_at_rate_one_is_all_of_them():
+    batch = PoissonBatch(num_records=6, batch_size=6).draw(seeded_key(0))
+    assert sorted(batch.indices.tolist()) == list(range(6))
+    assert batch.mask.all()
 
 
 @pytest.mark.parametrize("population", [1, 3, 65_536, 65_537, 1_400_000_000, 2**31 - 1])

@@ -71,7 +71,7 @@ def test_a_batch_that_a_shard_has_no_room_for_is_drawn_again(monkeypatch):
         counts = jax.vmap(
             lambda key: release(key, lambda record, key: record.weight, spread(records=4))
         )(keys)
-        sizes.append(np.asarray(counts) * release.sampling.rate)
+        sizes.append(np.asarray(counts) * release.sampling.inclusion_rate)
     np.testing.assert_allclose(sizes, np.round(sizes), atol=1e-3)
     # Four shards of at most twelve hold fewer than a batch of forty in the mean.
     assert sizes[1].max() <= 48 < sizes[0].max()
@@ -154,7 +154,7 @@ def test_with_noise_one_record_moves_a_gradient_over_shards_by_at_most_the_clip(
             one, other = (gradient(table) for table in tables)
             gap = jax.tree.map(lambda a, b: np.asarray(a, np.float64) - np.asarray(b), one, other)
             norm = np.sqrt(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(gap)))
-            assert norm * release.sampling.rate <= 1.0 + 1e-5
+            assert norm * release.sampling.inclusion_rate <= 1.0 + 1e-5
 
 
 @pytest.mark.parametrize("name", neighbours.CASES)

@@ -130,7 +130,7 @@ def _scores(
     trials = jax.vmap(functools.partial(_TRIALS[way], release))
     run = jax.jit(lambda xs: lax.map(lambda x: trials(*x), xs))
     released = np.asarray(run((keys, is_present)), np.float64).reshape(-1, len(_DIRECTION))
-    scale = release.sampling.rate / release.clip_norm
+    scale = release.sampling.inclusion_rate / release.clip_norm
     # One that is not finite tells at least as much as a very high one.
     scores = np.nan_to_num(released @ np.array(_DIRECTION) * scale, nan=1e30, posinf=1e30)
     return scores[:num_trials], scores[num_trials:]

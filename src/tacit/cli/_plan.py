@@ -11,6 +11,7 @@ from dp_accounting import DpEvent
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.accounting import GDP, PLD, RDP, Accountant, Adjacency, CLTApproximation
+from tacit.privacy.events import ConditionedPoissonDpEvent
 
 __all__ = [
     "AccountantOption",
@@ -82,7 +83,7 @@ BatchOption: TypeAlias = Annotated[
 CapacityOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        help="Largest batch that is kept; a larger one loses records at random. Needs --records.",
+        help="Largest batch: sizes are drawn on condition that they fit. Needs --records.",
         rich_help_panel=_SAMPLING,
     ),
 ]
@@ -118,7 +119,7 @@ class Plan:
                 _check.positive_integer(**{f"--{option}": getattr(self, option)})
         if self.capacity is not None and self.sampling is not SamplingName.POISSON:
             raise InvalidArgumentError(
-                f"--capacity cuts Poisson batches; --sampling {self.sampling.value} has none."
+                f"--capacity bounds Poisson batches; got it with --sampling {self.sampling.value}."
             )
         if self.capacity is not None and self.records is None:
             raise InvalidArgumentError("--capacity needs the number of records; add --records.")
@@ -151,9 +152,8 @@ class Plan:
                 rate = self._poisson_rate()
                 if self.capacity is None:
                     return dpa.PoissonSampledDpEvent(rate, event)
-                return dpa.TruncatedSubsampledGaussianDpEvent(
-                    self.records, rate, self.capacity, noise_multiplier
-                )
+                assert self.records is not None
+                return ConditionedPoissonDpEvent(rate, self.records, self.capacity, event)
 
     def steps(self, noise_multiplier: float, num_steps: int) -> DpEvent:
         """The cost of a run."""

@@ -96,7 +96,7 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
     release: GaussianSum = getattr(method, "base", method).release
     shape = jax.eval_shape(prepared.model.init, seeded_key(0))
     num_params, num_records = _tree.size(shape), release.sampling.num_records
-    batch = release.sampling.rate * num_records
+    batch = release.sampling.inclusion_rate * num_records
     noise = release.noise_multiplier / batch
     # All gradients at the clip norm and of one direction: what no step can exceed.
     step_ratio = 1 / (noise * math.sqrt(num_params))

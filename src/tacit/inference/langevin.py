@@ -201,7 +201,7 @@ class Langevin(abc.ABC):
         step_size, multiplier = self.step_size * self.schedule(step), self._noise.multiplier(step)
         if not self.release.is_private:
             return LangevinInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
-        std = multiplier * self._noise.clip_norm(step) / self.release.sampling.rate
+        std = multiplier * self._noise.clip_norm(step) / self.release.sampling.inclusion_rate
         return LangevinInfo(step_size, multiplier, self._temperature_of(step_size, std))
 
     @abc.abstractmethod

@@ -49,7 +49,7 @@ class SGD(OneRelease):
 
     Reference:
       Abadi et al., "Deep learning with differential privacy" (2016), with the estimate divided
-      by the public rate.
+      by the public inclusion rate.
     """
 
     optimizer: optax.GradientTransformation

@@ -37,6 +37,7 @@ class SGHMC(Langevin):
         m' = (1 - a) m - sqrt(h) [ G/q - grad log p(w) ],    G = sum clip(g_i) + s C xi
         w' = w + sqrt(h) m'
 
+    where ``q`` is the inclusion rate of the batches, by which the engine divides.
     Friction ``a`` takes momentum out, and noise must bring back as much. In the time that a step
     takes, ``sqrt(h)``, the friction per time is ``a / sqrt(h)``, and the dynamics keep
     ``exp(-U(w)/tau - |m|^2/(2 tau))`` if their noise has variance ``2 tau`` times friction per
@@ -109,7 +110,9 @@ class SGHMC(Langevin):
         """
         _check.positive(temperature=temperature, step_size=step_size, clip_norm=clip_norm)
         _check.fraction(friction=friction)
-        multiplier = sampling.rate / clip_norm * math.sqrt(2 * friction * temperature / step_size)
+        multiplier = (
+            sampling.inclusion_rate / clip_norm * math.sqrt(2 * friction * temperature / step_size)
+        )
         return cls(
             release=GaussianSum(
                 sampling=sampling,

@@ -41,6 +41,7 @@ class SGLD(Langevin):
 
         w' = w - (h/2) [ G/q - grad log p(w) ],    G = sum clip(g_i) + s C xi
 
+    where ``q`` is the inclusion rate of the batches, by which the engine divides.
     The engine's noise moves the iterate with variance ``(h/2)**2 s**2 C**2 / q**2``, which is
     ``h * temperature``: so ``temperature = h s**2 C**2 / (4 q**2)``. One release serves privacy and
     sampling. Use the constructors: `fixed_temperature` (the step size then follows from the
@@ -92,7 +93,7 @@ class SGLD(Langevin):
         Calibration then changes the step size: a smaller budget means smaller steps.
         """
         _check.positive(temperature=temperature, step_size=step_size, clip_norm=clip_norm)
-        multiplier = 2 * sampling.rate / clip_norm * math.sqrt(temperature / step_size)
+        multiplier = 2 * sampling.inclusion_rate / clip_norm * math.sqrt(temperature / step_size)
         return cls(
             release=GaussianSum(
                 sampling=sampling,

@@ -49,8 +49,13 @@ class UnstatedBatch:
 
     @property
     def rate(self) -> float:
-        """The share of records in a batch: the public denominator of estimates."""
+        """The share of records in a batch."""
         return self.batch_size / self.num_records
+
+    @property
+    def inclusion_rate(self) -> float:
+        """The same: the public denominator of estimates."""
+        return self.rate
 
     @property
     def capacity(self) -> int:
@@ -98,8 +103,13 @@ class GivenBatch:
 
     @property
     def rate(self) -> float:
-        """The stated chance that a given record is in the batch."""
+        """The stated rate of the cost."""
         return self.stated.rate
+
+    @property
+    def inclusion_rate(self) -> float:
+        """The stated chance that a given record is in the batch."""
+        return self.stated.inclusion_rate
 
     @property
     def capacity(self) -> int:

@@ -71,7 +71,8 @@ class ProgramSVI:
 
     Reference:
       Jälkö et al., "Differentially private variational inference for non-conjugate models" (2017),
-      with prior and entropy outside the clip and the estimate divided by the public rate.
+      with prior and entropy outside the clip and the estimate divided by the public inclusion
+      rate.
     """
 
     release: GaussianSum

@@ -200,8 +200,9 @@ class Prepared:
         if not self.resolved.is_table and not 0 < arguments.num_records <= capacity:
             raise InvalidArgumentError(
                 f"a batch must have from 1 to {capacity} rows, as many as the stated sampling can"
-                f" draw; got {arguments.num_records}. Pad an empty batch and mark the padding by"
-                " mask: leaving it out would tell that it was empty."
+                f" draw; got {arguments.num_records}. State a larger max_batch_size where larger"
+                " batches are drawn. Pad an empty batch and mark the padding by mask: leaving it"
+                " out would tell that it was empty."
             )
         if self.resolved.is_table and arguments.num_records != first.num_records:
             raise InvalidArgumentError(

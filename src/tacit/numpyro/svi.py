@@ -77,7 +77,9 @@ class DPSVI:
       batch_size: the expected size of Poisson batches; by default every step sees every record.
       noise_multiplier: noise standard deviation divided by ``clip_norm``; 0 is not private.
       sampling: `PoissonBatch`, `FixedBatch` or `FullBatch`, instead of ``batch_size``. With the
-        user's own batches it states how they are drawn; without it, they are not amplified.
+        user's own batches it states how they are drawn; without it, they are not amplified. Of a
+        `PoissonBatch` the capacity is part of what is stated; where each record is drawn by its own
+        coin and a batch may have any size, state ``max_batch_size=num_records``.
       clipping_threshold: d3p's name for ``clip_norm``.
       dp_scale: d3p's name for ``noise_multiplier``.
       num_obs_total: how many records there are, if the program is called with batches. It is

@@ -19,7 +19,15 @@ from scipy.special import log_ndtr, logsumexp
 
 from tacit.privacy._truncation import Cut, Overflow
 
-__all__ = ["Pair", "removal", "replacement", "symmetric", "truncated", "truncated_removal"]
+__all__ = [
+    "Pair",
+    "removal",
+    "replacement",
+    "shown_with_chance",
+    "symmetric",
+    "truncated",
+    "truncated_removal",
+]
 
 Values = NDArray[np.float64]
 
@@ -63,6 +71,11 @@ def replacement(rate: float, noise: float) -> Pair:
 def symmetric(curve: Curve) -> Pair:
     """The pair that is as hard to tell apart as a curve says, in both directions."""
     return Pair(curve, curve)
+
+
+def shown_with_chance(chance: float, pair: Pair) -> Pair:
+    """A pair that a public coin shows with a chance; else there is nothing to tell apart."""
+    return Pair(_Mixed((pair.forward,), (chance,)), _Mixed((pair.backward,), (chance,)))
 
 
 def truncated(cut: Cut, ordinary: Callable[[float], Pair]) -> Pair:

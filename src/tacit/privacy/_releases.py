@@ -12,7 +12,7 @@ import dp_accounting as dpa
 from dp_accounting import DpEvent
 
 from tacit.errors import InvalidArgumentError, UnprovenAccountingError
-from tacit.privacy.events import ParallelDpEvent
+from tacit.privacy.events import ConditionedPoissonDpEvent, ParallelDpEvent
 
 __all__ = ["Counts", "Release", "Sampling", "count_releases", "merge_similar"]
 
@@ -22,6 +22,7 @@ class Sampling(enum.Enum):
 
     FULL = "full batch"
     POISSON = "Poisson batch"
+    CONDITIONED = "Poisson batch of bounded size"
     TRUNCATED = "truncated Poisson batch"
     FIXED = "fixed-size batch"
 
@@ -33,9 +34,9 @@ class Release:
     Attributes:
       sampling: how the batch was drawn.
       noise_multiplier: standard deviation of the noise over the clip norm; 0 means no privacy.
-      rate: the chance that a record is drawn (before truncation).
+      rate: the chance that a record is drawn (before truncation or conditioning).
       num_records: the size of the data set, where the analysis needs it.
-      size: the batch size (FIXED) or the capacity (TRUNCATED).
+      size: the batch size (FIXED) or the capacity (CONDITIONED, TRUNCATED).
       is_sharded: whether it counts once for several disjoint shards.
     """
 
@@ -87,18 +88,10 @@ def _release(event: DpEvent) -> Release:
             return Release(sampling=Sampling.FULL, noise_multiplier=_noise(event))
         case dpa.PoissonSampledDpEvent():
             return _poisson(event.sampling_probability, _noise(event.event))
+        case ConditionedPoissonDpEvent():
+            return _conditioned(event)
         case dpa.TruncatedSubsampledGaussianDpEvent():
-            noise = _noise(dpa.GaussianDpEvent(event.noise_multiplier))
-            _require_sizes(event.truncated_batch_size, event.dataset_size)
-            if event.truncated_batch_size >= event.dataset_size:
-                return _poisson(event.sampling_probability, noise)
-            return Release(
-                sampling=Sampling.TRUNCATED,
-                noise_multiplier=noise,
-                rate=_probability(event.sampling_probability),
-                num_records=event.dataset_size,
-                size=event.truncated_batch_size,
-            )
+            return _truncated(event)
         case dpa.SampledWithoutReplacementDpEvent():
             noise = _noise(event.event)
             _require_sizes(event.sample_size, event.source_dataset_size)
@@ -114,6 +107,35 @@ def _release(event: DpEvent) -> Release:
             )
         case _:
             raise _unknown(event)
+
+
+def _conditioned(event: ConditionedPoissonDpEvent) -> Release:
+    _require_sizes(event.capacity, event.num_records)
+    poisson = _poisson(event.sampling_probability, _noise(event.event))
+    if event.capacity >= event.num_records:
+        return poisson
+    if poisson.rate == 1:
+        raise InvalidArgumentError(
+            "sampling_probability must be below 1 where a batch has no room for all records; got 1,"
+            f" with room for {event.capacity} of {event.num_records}."
+        )
+    return replace(
+        poisson, sampling=Sampling.CONDITIONED, num_records=event.num_records, size=event.capacity
+    )
+
+
+def _truncated(event: dpa.TruncatedSubsampledGaussianDpEvent) -> Release:
+    noise = _noise(dpa.GaussianDpEvent(event.noise_multiplier))
+    _require_sizes(event.truncated_batch_size, event.dataset_size)
+    if event.truncated_batch_size >= event.dataset_size:
+        return _poisson(event.sampling_probability, noise)
+    return Release(
+        sampling=Sampling.TRUNCATED,
+        noise_multiplier=noise,
+        rate=_probability(event.sampling_probability),
+        num_records=event.dataset_size,
+        size=event.truncated_batch_size,
+    )
 
 
 def _poisson(rate: float, noise_multiplier: float) -> Release:

@@ -18,6 +18,7 @@ __all__ = [
     "fixed_size",
     "gaussian",
     "poisson",
+    "shown_with_chance",
     "truncated_absent",
     "truncated_zeroed",
 ]
@@ -85,6 +86,18 @@ def _fractional_log_moments(rate: float, noise: float) -> Values:
 def _log_sum_exp(values: Values) -> Values:
     top = values.max(axis=-1, keepdims=True)
     return np.asarray(top[..., 0] + np.log(np.exp(values - top).sum(axis=-1)))
+
+
+@lru_cache(maxsize=1024)
+def shown_with_chance(chance: float, rate: float, noise: float) -> Values:
+    """The divergence of `poisson` that a public coin shows with a chance; else there is none.
+
+    Moments average over the coin.
+    """
+    if chance == 1:
+        return poisson(rate, noise)
+    moments = [_log_moments(rate, noise) + math.log(chance), 0 * ORDERS + math.log1p(-chance)]
+    return _divergence(logsumexp(moments, axis=0), noise)
 
 
 @lru_cache(maxsize=1024)

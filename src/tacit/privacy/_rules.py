@@ -2,16 +2,19 @@
 
 A cell that is missing has no proof that we know of, and asking for it raises. All scaling of
 sensitivities happens here and nowhere else: a record that is replaced moves a sum by 2, not 1,
-and so does one that displaces another from a batch of bounded size. Under add-remove the number of
-records in an event is a public upper bound, and the rule holds for every number up to it.
+and so does one that displaces another from a batch of fixed size, or of one that is cut. Under
+add-remove the number of records in an event is a public upper bound, and the rule holds for every
+number up to it.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from tacit.errors import UnprovenAccountingError
 from tacit.privacy import _pairs, _renyi
@@ -28,7 +31,7 @@ Table: TypeAlias = Mapping[tuple[Sampling, Adjacency], Rule]
 SquaredMu: TypeAlias = Callable[[Release], float]
 
 _FULL, _POISSON = Sampling.FULL, Sampling.POISSON
-_TRUNCATED, _FIXED = Sampling.TRUNCATED, Sampling.FIXED
+_CONDITIONED, _TRUNCATED, _FIXED = Sampling.CONDITIONED, Sampling.TRUNCATED, Sampling.FIXED
 _ZERO, _ADD, _REPLACE = Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
 
 
@@ -49,6 +52,26 @@ def look_up(table: Table[Rule], release: Release, adjacency: Adjacency, accounta
             f"adjacency {adjacency}. Use the PLD accountant, or {remedy}."
         )
     return rule
+
+
+def _seen(r: Release) -> float:
+    return _chance_of_room(r.num_records, r.rate, r.size)
+
+
+@lru_cache(maxsize=64)
+def _chance_of_room(num_records: int, rate: float, capacity: int) -> float:
+    """An upper bound on the chance that others leave room for a record in a conditioned batch.
+
+    `ConditionedPoissonDpEvent` has the proof. That they leave none is taken to be less likely than
+    it is: by a part in a million, for the errors of SciPy, and by the distance of the table from
+    which sizes are drawn, `tacit.privacy.sampling._size_table`.
+    """
+    possible = float(binom.cdf(capacity, num_records, rate))
+    if possible < 1e-9:  # far below the mean, where SciPy may err
+        return 1.0
+    full = float(binom.pmf(capacity, num_records, rate)) / possible
+    without = (1 - 1e-6) * full * (1 - capacity / num_records)
+    return min(1.0, 1.0 - without + (capacity + 2) ** 2 * 2.0**-63)
 
 
 def _cut(r: Release) -> Cut:
@@ -74,6 +97,16 @@ def _pairs_poisson(r: Release) -> tuple[Pair, ...]:
 
 def _pairs_poisson_replace(r: Release) -> tuple[Pair, ...]:
     return (_pairs.replacement(r.rate, r.noise_multiplier),)
+
+
+def _pairs_conditioned(r: Release) -> tuple[Pair, ...]:
+    seen = _seen(r)
+    return tuple(_pairs.shown_with_chance(seen, pair) for pair in _pairs_poisson(r))
+
+
+def _pairs_conditioned_replace(r: Release) -> tuple[Pair, ...]:
+    seen = _seen(r)
+    return tuple(_pairs.shown_with_chance(seen, pair) for pair in _pairs_poisson_replace(r))
 
 
 def _pairs_truncated_zeroed(r: Release) -> tuple[Pair, ...]:
@@ -114,6 +147,9 @@ PLD: Table[Callable[[Release], tuple[Pair, ...]]] = {
     (_POISSON, _ZERO): _pairs_poisson,
     (_POISSON, _ADD): _pairs_poisson,
     (_POISSON, _REPLACE): _pairs_poisson_replace,
+    (_CONDITIONED, _ZERO): _pairs_conditioned,
+    (_CONDITIONED, _ADD): _pairs_conditioned,
+    (_CONDITIONED, _REPLACE): _pairs_conditioned_replace,
     (_TRUNCATED, _ZERO): _pairs_truncated_zeroed,
     (_TRUNCATED, _ADD): _pairs_truncated_absent,
     (_TRUNCATED, _REPLACE): _pairs_truncated_replace,
@@ -139,6 +175,10 @@ def _renyi_poisson(r: Release) -> NDArray[np.float64]:
     return _renyi.poisson(r.rate, r.noise_multiplier)
 
 
+def _renyi_conditioned(r: Release) -> NDArray[np.float64]:
+    return _renyi.shown_with_chance(_seen(r), r.rate, r.noise_multiplier)
+
+
 def _renyi_truncated_zeroed(r: Release) -> NDArray[np.float64]:
     return _renyi.truncated_zeroed(_cut(r), r.noise_multiplier)
 
@@ -161,6 +201,8 @@ RDP: Table[Callable[[Release], NDArray[np.float64]]] = {
     (_FULL, _REPLACE): _renyi_full_replace,
     (_POISSON, _ZERO): _renyi_poisson,
     (_POISSON, _ADD): _renyi_poisson,
+    (_CONDITIONED, _ZERO): _renyi_conditioned,
+    (_CONDITIONED, _ADD): _renyi_conditioned,
     (_TRUNCATED, _ZERO): _renyi_truncated_zeroed,
     (_TRUNCATED, _ADD): _renyi_truncated_absent,
     (_FIXED, _ZERO): _renyi_fixed_replace,
@@ -198,7 +240,7 @@ GDP: Table[SquaredMu] = {
 
 CLT: Table[SquaredMu] = {
     (sampling, adjacency): _limit
-    for sampling in (_FULL, _POISSON, _TRUNCATED)
+    for sampling in (_FULL, _POISSON, _CONDITIONED, _TRUNCATED)
     for adjacency in (_ZERO, _ADD)
 }
 
@@ -209,6 +251,7 @@ UNAMPLIFIED: Table[SquaredMu] = {
     **{(sampling, _REPLACE): _two for sampling in Sampling},
     (_FULL, _ADD): _one,
     (_POISSON, _ADD): _one,
+    (_CONDITIONED, _ADD): _one,
     (_TRUNCATED, _ADD): _two,
     (_FIXED, _ADD): _two,
 }

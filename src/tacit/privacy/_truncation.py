@@ -1,5 +1,8 @@
 r"""What happens to a record where a Poisson batch is cut at a capacity, and what that proves.
 
+No batch is cut any more: `tacit.privacy.events.ConditionedPoissonDpEvent` is what is drawn now.
+Statements and ledgers of that time are read and verified with what is proven here.
+
 A batch is drawn with rate q from n records; if more than c are drawn, c of them are kept, chosen
 uniformly. Let R be the kept records without ours, and K the number of drawn ones without ours.
 """

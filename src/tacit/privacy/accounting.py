@@ -167,9 +167,9 @@ class RDP:
     """Rényi accounting: looser than PLD, and valid for runs chosen after seeing earlier ones.
 
     Guarantee:
-      Pessimistic. A Poisson batch that is cut at a capacity is accounted as such, by an argument
-      that has no delta of its own; `tacit.privacy._truncation` has the proof. More than 128
-      distinct noise multipliers are rounded down, as in `PLD`.
+      Pessimistic. A Poisson batch whose size is bounded by a capacity is accounted as such, by an
+      argument that has no delta of its own (`tacit.privacy.events.ConditionedPoissonDpEvent`). More
+      than 128 distinct noise multipliers are rounded down, as in `PLD`.
 
     Example:
       >>> import dp_accounting as dpa
@@ -270,7 +270,7 @@ class CLTApproximation:
 
     Guarantee:
       None. It is a limit for many small steps, and the truth can be far above it: it has claimed
-      0.5 where 2.2 is true. It ignores that a batch may be truncated.
+      0.5 where 2.2 is true. It ignores that a batch may have a capacity.
 
     Example:
       >>> import dp_accounting as dpa

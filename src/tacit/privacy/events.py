@@ -1,7 +1,9 @@
 """Costs as data: the few operations on dp_accounting events that tacit needs.
 
 A cost is written to JSON by name and fields, so that a statement can be checked, and an accountant
-run again, from the file alone.
+run again, from the file alone. Old statements and ledgers hold events that nothing emits any more
+(``TruncatedSubsampledGaussianDpEvent``, a Poisson batch cut at a capacity); they are still read and
+accounted for.
 """
 
 import math
@@ -17,6 +19,7 @@ from dp_accounting import DpEvent
 from tacit.errors import InvalidArgumentError
 
 __all__ = [
+    "ConditionedPoissonDpEvent",
     "ParallelDpEvent",
     "composed",
     "count_releases",
@@ -49,6 +52,47 @@ class ParallelDpEvent(DpEvent):  # type: ignore[misc]
     num_shards: int
 
 
+@attrs.frozen
+class ConditionedPoissonDpEvent(DpEvent):  # type: ignore[misc]
+    r"""A Gaussian on a Poisson batch whose size is conditioned on being at most a capacity.
+
+    Of n rows each is drawn with chance q, independently; a batch of more than c rows is not cut but
+    drawn again as a whole (or its size is drawn from Binomial(n, q) given that it is at most c).
+
+    Guarantee:
+      Under zero-out and replace-one adjacency the privacy profile is w times that of Poisson
+      sampling at rate q, for every capacity: delta(epsilon) of this event is w delta(epsilon) of
+      ``PoissonSampledDpEvent(q, event)``, with w = 1 - (1 - c/n) P(size = c). Under add-remove
+      adjacency the same holds where n is a declared number of rows, of which those that hold no
+      record are drawn like any other and add nothing.
+
+    Proof. A set B of at most c rows is drawn with a chance in proportion to (q/(1-q))^|B|. Let R be
+    the drawn rows other than ours. Draws ignore values, so R has one law for both data sets, and
+    showing it to the adversary loses nothing. Given R with |R| < c, the odds of ours are those of
+    R with it to R without it, q/(1-q): it is drawn with chance q, as in Poisson sampling. Given
+    |R| = c it is not drawn, and nothing of it is seen. So the release is a coin, thrown without
+    looking at the data, that shows a release on a Poisson batch with chance w and else nothing, and
+    hockey-stick divergences average over such a coin. Here 1 - w = P(|R| = c) is the chance that
+    the batch is full, P(size = c), times that ours is not in it, 1 - c/n. As it holds for every
+    release given those before it, it composes. Under add-remove, two tables with one record more or
+    less fill the same n rows, in which one row counts or is vacant: that is zero-out.
+
+    Conditioning on the *true* number of records would not do under add-remove: a record that comes
+    or goes then changes the law of R.
+
+    Attributes:
+      sampling_probability: q.
+      num_records: n, or the declared number under add-remove.
+      capacity: c.
+      event: what is released on a batch.
+    """
+
+    sampling_probability: float
+    num_records: int
+    capacity: int
+    event: DpEvent
+
+
 _KNOWN = {
     event.__name__: event
     for event in (
@@ -57,6 +101,7 @@ _KNOWN = {
         dp_accounting.GaussianDpEvent,
         dp_accounting.PoissonSampledDpEvent,
         dp_accounting.TruncatedSubsampledGaussianDpEvent,
+        ConditionedPoissonDpEvent,
         dp_accounting.SampledWithoutReplacementDpEvent,
         dp_accounting.SelfComposedDpEvent,
         dp_accounting.ComposedDpEvent,
@@ -125,7 +170,9 @@ def noise_multipliers(event: DpEvent, count: int = 1) -> Iterator[tuple[float, i
             for part in event.events:
                 yield from noise_multipliers(part, count)
         case (
-            dp_accounting.PoissonSampledDpEvent() | dp_accounting.SampledWithoutReplacementDpEvent()
+            dp_accounting.PoissonSampledDpEvent()
+            | ConditionedPoissonDpEvent()
+            | dp_accounting.SampledWithoutReplacementDpEvent()
         ):
             yield from noise_multipliers(event.event, count)
         case dp_accounting.GaussianDpEvent() | dp_accounting.TruncatedSubsampledGaussianDpEvent():

@@ -3,7 +3,7 @@
 The whole privacy argument of tacit is on this page, and it is about the numbers that the machine
 computes. A release is
 
-    clip_norm * g / rate * (f(D) + K),
+    clip_norm * g / inclusion_rate * (f(D) + K),
 
 where ``g`` is the spacing of a public lattice in clip norms, ``f(D)`` are integers, the sum over
 the drawn records of clipped contributions as computed and rounded to the lattice, and the ``K`` are
@@ -19,8 +19,8 @@ nearest integer.
    sampled batch, and post-processing of it. Every theorem about that mechanism holds word for word.
    The ``K`` are sampled exactly (`tacit.privacy.noise`).
 3. *Cost.* It depends on the sampling and the noise multiplier. The estimate divides by the public
-   sampling rate, never by the realised batch size, so an empty batch is an ordinary release: noise,
-   counted. What is computed from releases alone is post-processing and costs nothing.
+   inclusion rate, never by the realised batch size, so an empty batch is an ordinary release:
+   noise, counted. What is computed from releases alone is post-processing and costs nothing.
 
 Integers that pass the 32 or 64 bits they are kept in wrap around. That is post-processing, too: it
 could cost accuracy, never privacy.
@@ -145,7 +145,7 @@ class GaussianSum:
         """The standard deviation of the noise on the returned estimate, before rounding."""
         if not self.is_private:
             return 0.0
-        return self.noise_multiplier * self.clip_norm / self.sampling.rate
+        return self.noise_multiplier * self.clip_norm / self.sampling.inclusion_rate
 
     def __call__(
         self,
@@ -227,11 +227,11 @@ class GaussianSum:
         return on_table(release, data, key, call)
 
     def _release(self, key: Key, summation: Summation, data: Tree, call: "_Call") -> Tree:
-        """Draws, clips, sums, adds noise and divides by the public rate."""
+        """Draws, clips, sums, adds noise and divides by the public inclusion rate."""
         multiplier, bound = self._multiplier(call.noise_multiplier), self._bound(call.clip_norm)
         batch_key, own_key, slots_key, noise_key = jax.random.split(key, 4)
         keys = Keys(own_key if call.record_key is None else call.record_key, slots_key)
-        lattice, rate = summation.lattice, self.sampling.rate
+        lattice = summation.lattice
         spacing = 2.0**-lattice.exponent
         adding, inner = Adding(), bound
         if multiplier is not None:
@@ -253,8 +253,8 @@ class GaussianSum:
 
         table = as_summing(data)
         batch = drawn_batch(self.sampling, batch_key, table)
-        total, is_known = table.clipped_sum(batch, keys, clipped_sum, rate=rate)
-        scale = jnp.where(is_known, 1 / rate, jnp.nan)
+        total, is_known = table.clipped_sum(batch, keys, clipped_sum, rate=self.sampling.rate)
+        scale = jnp.where(is_known, 1 / self.sampling.inclusion_rate, jnp.nan)
         if multiplier is not None:
             total = _with_noise(
                 noise_key,

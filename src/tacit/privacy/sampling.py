@@ -4,8 +4,10 @@ A batch is drawn as global indices and a mask of one static shape, whatever its 
 that neither the compile cache nor the running time tells how many records were drawn. Drawing
 costs O(batch) work however many records there are, and is exact to 64 random bits:
 
-* The size of a Poisson batch is binomial; it comes from a 64-bit inverse distribution table that
-  is computed once from public numbers.
+* The size of a Poisson batch is binomial, conditioned on being at most the capacity. It comes from
+  a 64-bit inverse distribution table that is computed once from public numbers, in integers, and
+  rounded so that the cost holds for the rounded table (`_size_table` has the proof). Nothing is
+  ever cut from a batch.
 * A uniform index is the whole part of num_records times a 64-bit fraction. No index is more
   likely than another by more than 2^-33 of its chance. (Remainders of 32 bits, which
   ``jax.random.randint`` takes, favour some records by up to one half.)
@@ -13,14 +15,16 @@ costs O(batch) work however many records there are, and is exact to 64 random bi
   Relabelling the records does not change which positions of the stream collide, so the kept
   indices are a uniformly random ordered subset, also when a draw with too many collisions is
   thrown away and repeated. Nothing rests on a block cipher having enough rounds.
-* A batch that exceeds its capacity loses a uniformly random subset (the indices are in uniform
-  order), and the cost says so.
+* Where the number of records is private, a batch is drawn from the declared number of rows, and
+  those beyond the true number are vacant. A record that comes or goes is a row that counts or is
+  vacant, and nothing else about the draw changes.
 * Drawn records lie in the slots of the batch by a uniformly random injection. Restricted to the
   others it is the same whether one record is drawn or not: nobody moves, so a record changes only
   the block of slots that it lies in.
 """
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,19 +35,14 @@ import jax.numpy as jnp
 import numpy as np
 from dp_accounting import DpEvent
 from jax import lax
-from scipy import stats
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.privacy.events import ConditionedPoissonDpEvent
 from tacit.tables import Batch
 from tacit.typing import Array, Key
 
 __all__ = ["Batch", "FixedBatch", "FullBatch", "PoissonBatch", "Sampling"]
-
-_DEFAULT_OVERFLOW = 1e-6
-"""Chance that a batch of default capacity is full without a given record. It is in the cost: with
-PLD it adds about a thousandth to epsilon, or less, where training is not done with hardly any noise
-(tests measure it)."""
 
 _MAX_RECORDS = 2**31 - 1
 
@@ -63,7 +62,15 @@ class Sampling(Protocol):
 
     @property
     def rate(self) -> float:
-        """The chance that a given record is drawn: the public denominator of estimates."""
+        """The sampling rate of the cost: given the others in a batch, a record's chance at most."""
+        ...
+
+    @property
+    def inclusion_rate(self) -> float:
+        """The chance that a given record is drawn: the public denominator of estimates.
+
+        A sum over a batch divided by it is an unbiased estimate of the sum over all records.
+        """
         ...
 
     @property
@@ -118,6 +125,11 @@ class FullBatch:
         return 1.0
 
     @property
+    def inclusion_rate(self) -> float:
+        """One."""
+        return 1.0
+
+    @property
     def capacity(self) -> int:
         """The number of records."""
         return self.num_records
@@ -134,31 +146,39 @@ class FullBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBatch:
-    """Each record independently, with one public probability.
+    """Each record with one public probability, given that all that are drawn have room.
 
-    That is ``batch_size / num_records``, or ``batch_size / declared_records`` where the number of
-    records is private, as under add-remove adjacency.
+    The probability, ``rate``, is ``batch_size / num_records``, or ``batch_size / declared_records``
+    where the number of records is private, as under add-remove adjacency. The size of a batch is
+    drawn from Binomial(number of records, rate) *conditioned on being at most the capacity*, and
+    then that many distinct records, uniformly.
 
     Guarantee:
-      The indices with a True mask are a Poisson sample cut to ``max_batch_size`` by a uniformly
-      random choice. The cost is that of the cut sample, so the cut is paid for, not ignored. With
-      ``declared_records``, nothing but the indices depends on ``num_records``: rate, capacity and
-      cost are those of the declared number, and the cost covers every number up to it.
+      A release on such a batch costs at most as much as on a Poisson batch of the same rate and
+      without a capacity, step by step, for every capacity and under every adjacency
+      (`tacit.privacy.events.ConditionedPoissonDpEvent` has the proof). No batch is ever cut, and
+      its size stays secret. With ``declared_records`` a batch is drawn from that many rows, of
+      which only ``num_records`` hold a record: nothing but the indices depends on ``num_records``,
+      and rates, capacity and cost are those of the declared number.
 
     Args:
       num_records: how many records (units of privacy) there are; public, unless
         ``declared_records`` is given.
-      batch_size: the *expected* number of records in a batch, if there are as many as declared;
-        public.
-      max_batch_size: the static length of a batch. The default is full once in a million draws;
-        a smaller one saves time and costs epsilon, both visibly.
+      batch_size: ``rate`` times the number of records, or of declared ones; public. A batch has
+        slightly fewer records on average, as ``inclusion_rate`` says: 1.7 % fewer for 256 of 60 000
+        by default.
+      max_batch_size: the capacity, which is the static length of a batch; at least ``batch_size``.
+        The default is one standard deviation above it. A smaller one saves time, and batches have
+        fewer records on average; no choice makes a step cost more than that of a Poisson batch.
       declared_records: a public upper bound on the number of records, declared by their owner
         without looking at them. Add-remove adjacency needs it, and the others refuse it.
 
     Example:
       >>> sampling = PoissonBatch(num_records=60_000, batch_size=256)
       >>> sampling.rate, sampling.capacity
-      (0.004266666666666667, 336)
+      (0.004266666666666667, 272)
+      >>> f"{60_000 * sampling.inclusion_rate:.1f}"
+      '251.6'
       >>> declared = PoissonBatch(num_records=58_123, batch_size=256, declared_records=60_000)
       >>> (declared.rate, declared.capacity) == (sampling.rate, sampling.capacity)
       True
@@ -190,7 +210,8 @@ class PoissonBatch:
             if self.max_batch_size < self.batch_size:
                 raise InvalidArgumentError(
                     f"max_batch_size must be at least batch_size={self.batch_size}; got"
-                    f" {self.max_batch_size}. Leave it out to get a safe default."
+                    f" {self.max_batch_size}. Leave it out for the default, or ask for a smaller"
+                    " batch_size: batches of the same average size then cost less."
                 )
 
     def __repr__(self) -> str:
@@ -208,34 +229,47 @@ class PoissonBatch:
 
     @property
     def rate(self) -> float:
-        """The sampling probability."""
+        """The sampling probability, before the size is conditioned on the capacity."""
         return self.batch_size / self.public_records
 
     @property
+    def inclusion_rate(self) -> float:
+        """The mean size of a batch, given that it is at most the capacity, over that of the table.
+
+        With ``declared_records`` that is the chance of each row, and so of each record, however
+        many of the rows hold one.
+        """
+        return _size_table(self.public_records, self.rate, self.capacity).mean / self.public_records
+
+    @property
     def capacity(self) -> int:
-        """``max_batch_size``, or a default that is full once in a million draws."""
+        """``max_batch_size``, or one standard deviation above ``batch_size``."""
+        num_rows = self.public_records
         if self.max_batch_size is not None:
-            return min(self.max_batch_size, self.public_records)
-        return _default_capacity(self.public_records, self.rate)
+            return min(self.max_batch_size, num_rows)
+        mean, deviation = self.batch_size, math.sqrt(self.batch_size * (1 - self.rate))
+        return min(num_rows, max(math.ceil(mean + deviation), math.floor(mean) + 1))
 
     def draw(self, key: Key) -> Batch:
         """Draws the size, then that many distinct indices, into uniformly random slots."""
         size_key, index_key = jax.random.split(key)
         # One draw for size and slots: a second one would compile the generator once more.
         words = jax.random.bits(size_key, (2, 1 + self.capacity), jnp.uint32)
-        size = _binomial(words[:, 0], self.num_records, self.rate)
-        indices = _distinct(index_key, self.capacity, self.num_records)
+        size = _size_table(self.public_records, self.rate, self.capacity).invert(words[:, 0])
+        indices = _distinct(index_key, self.capacity, self.public_records)
         slots = _shuffled(words[:, 1:])
-        return Batch(indices[slots], slots < size)
+        indices, mask = indices[slots], slots < size
+        if self.num_records == self.public_records:
+            return Batch(indices, mask)
+        is_held = indices < self.num_records
+        return Batch(jnp.where(is_held, indices, 0), mask & is_held)
 
     def cost(self, noise_multiplier: float) -> DpEvent:
-        """A Poisson-sampled Gaussian, truncated at the capacity."""
+        """A Poisson-sampled Gaussian, conditioned on the capacity."""
         event = _gaussian(noise_multiplier)
         if self.capacity >= self.public_records:
             return dp_accounting.PoissonSampledDpEvent(self.rate, event)
-        return dp_accounting.TruncatedSubsampledGaussianDpEvent(
-            self.public_records, self.rate, self.capacity, float(noise_multiplier)
-        )
+        return ConditionedPoissonDpEvent(self.rate, self.public_records, self.capacity, event)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +306,11 @@ class FixedBatch:
         return self.batch_size / self.num_records
 
     @property
+    def inclusion_rate(self) -> float:
+        """The same."""
+        return self.rate
+
+    @property
     def capacity(self) -> int:
         """The batch size."""
         return self.batch_size
@@ -288,54 +327,80 @@ class FixedBatch:
         )
 
 
+@dataclass(frozen=True)
+class _SizeTable:
+    """The law of a batch's size: of 2^64 equally likely words, ``counts[k]`` lead to size k."""
+
+    counts: tuple[int, ...]
+
+    @functools.cached_property
+    def mean(self) -> float:
+        """The mean size."""
+        return sum(size * count for size, count in enumerate(self.counts)) / 2**64
+
+    def invert(self, words: Array) -> Array:
+        """Returns the size that a 64-bit word, given as its high and low half, leads to."""
+        high, low = self._halves
+        word_high, word_low = words
+        below = (high < word_high) | ((high == word_high) & (low <= word_low))
+        return jnp.sum(below, dtype=jnp.int32)
+
+    @functools.cached_property
+    def _halves(self) -> tuple[np.ndarray, np.ndarray]:
+        # How many words lead to at most k; from the largest size that occurs on, all of them.
+        totals = [total for total in itertools.accumulate(self.counts) if total < 2**64]
+        high = np.array([total >> 32 for total in totals], np.uint32)
+        return high, np.array([total & 0xFFFFFFFF for total in totals], np.uint32)
+
+
 @functools.lru_cache(maxsize=64)
-def _default_capacity(num_records: int, rate: float) -> int:
-    """The least capacity that all records but one fill with chance at most the default."""
-    mean = num_records * rate
-    # Bernstein's inequality: beyond this reach lies less than 1e-6.
-    capacities = np.arange(max(1, math.floor(mean)), math.ceil(mean + math.sqrt(28 * mean) + 11))
-    full = stats.binom.sf(capacities - 1, num_records - 1, rate)
-    return min(int(capacities[np.argmax(full <= _DEFAULT_OVERFLOW)]), num_records)
+def _size_table(num_records: int, rate: float, capacity: int) -> _SizeTable:
+    """Tabulates Binomial(num_records, rate) conditioned on being at most ``capacity``.
 
+    Guarantee:
+      With n records and rate q, the counts m_k of the sizes k sum to 2^64 and satisfy
 
-def _binomial(words: Array, num_trials: int, rate: float) -> Array:
-    """Draws Binomial(num_trials, rate) by inverting its distribution at two uniform words.
+          (k + 1) m_{k+1} (1 - q)  <=  (n - k) m_k q        exactly, for every k < capacity,
 
-    `jax.random.binomial` works in float32, where the log densities of a large binomial have
-    errors of the order of one.
+      with equality for the binomial. A given set of k records is drawn with chance m_k / (n over k)
+      / 2^64. So, given the other records R in a batch, any record is in it with odds at most
+      q / (1 - q), and so with chance at most q: the argument of `ConditionedPoissonDpEvent` is true
+      of this table, and there is no rounding to be paid for. The total variation distance from the
+      conditioned binomial is below (capacity + 2)^2 / 2^64; it matters for estimates only.
+
+    All of it is integer arithmetic; a rate is a fraction of integers, as every double is. From the
+    mode upwards counts follow the ratio of the binomial and are rounded down, from the mode
+    downwards they are divided by it and rounded up, so that they satisfy the inequality. (Sizes
+    that are too unlikely for 64 bits thus have a count of one below the mode and of none above.)
+    What is left of 2^64 goes to size zero, which is in the inequality on its larger side only.
     """
-    first, high, low = _binomial_table(num_trials, rate)
-    word_high, word_low = words
-    below = (high < word_high) | ((high == word_high) & (low <= word_low))
-    return first + jnp.sum(below, dtype=jnp.int32)
+    inside, whole = rate.as_integer_ratio()
+    outside = whole - inside
+    if outside == 0:  # everyone is drawn, and `PoissonBatch` has room for them
+        return _SizeTable((0,) * capacity + (2**64,))
+    mode = min(capacity, (num_records + 1) * inside // whole)
 
+    def counts_from(top: int) -> list[int]:
+        above, below = [top], [top]
+        for k in range(mode, capacity):
+            above.append(above[-1] * (num_records - k) * inside // ((k + 1) * outside))
+        for k in range(mode - 1, -1, -1):
+            below.append(-(-below[-1] * (k + 1) * outside // ((num_records - k) * inside)))
+        return below[:0:-1] + above
 
-@functools.lru_cache(maxsize=64)
-def _binomial_table(num_trials: int, rate: float) -> tuple[int, np.ndarray, np.ndarray]:
-    """Returns the smallest count, and P(count <= k) for k from there as 64-bit fixed point."""
-    binomial = stats.binom(num_trials, rate)
-    # Bernstein's inequality: beyond this reach lies less than 2^-64 on either side. (SciPy's own
-    # quantiles are not reliable that far out.)
-    reach = math.sqrt(90 * num_trials * rate) + 30
-    lowest = max(0, math.floor(num_trials * rate - reach))
-    highest = min(num_trials, math.ceil(num_trials * rate + reach))
-    counts = np.arange(lowest, highest + 1)
-    # Above the median the complement is exact where the distribution function rounds to one.
-    fixed = [
-        min(int(lower * 2**64) if lower < 0.5 else 2**64 - int(upper * 2**64), 2**64 - 1)
-        for lower, upper in zip(binomial.cdf(counts), binomial.sf(counts), strict=True)
-    ]
-    high = np.array([value >> 32 for value in fixed], np.uint32)
-    low = np.array([value & 0xFFFFFFFF for value in fixed], np.uint32)
-    return int(counts[0]), high, low
+    # The mode's share, from counts that are so large that their rounding is not seen.
+    top = (2**64 << 160) // sum(counts_from(2**160))
+    while sum(counts := counts_from(top)) > 2**64:
+        top -= 1 + (sum(counts) - 2**64) * top // 2**64
+    counts[0] += 2**64 - sum(counts)
+    return _SizeTable(tuple(counts))
 
 
 def _distinct(key: Key, num_indices: int, population: int) -> Array:
-    """Draws a uniformly random ordered subset of ``range(population)``, then zeros if it ends."""
+    """Draws a uniformly random ordered subset of ``range(population)``."""
     if population <= 4 * num_indices:
-        missing = max(0, num_indices - population)
         words = jax.random.bits(key, (2, population), jnp.uint32)
-        return jnp.pad(_shuffled(words)[:num_indices], (0, missing))
+        return _shuffled(words)[:num_indices]
     return _first_occurrences(key, num_indices, population)
 
 

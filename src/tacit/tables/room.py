@@ -64,10 +64,10 @@ def drawn_batch(sampling: _Sampling, key: Key, table: Any) -> Batch:
     """Draws a batch of which every shard of the table has room for its own.
 
     Guarantee:
-      A batch that does not fit is drawn again, as a whole, which happens once in 2**64 draws. The
-      draw ignores what records hold. Given the other records of a batch, a record is either drawn
-      with the odds that it has without shards, or, where its shard is full, not at all: sharding
-      changes the mechanism's privacy by less than the resolution of the draw.
+      A batch that does not fit is drawn again, as a whole, which happens once in 2**64 draws (or
+      less often, where the size of a batch is bounded as well). The draw ignores what records hold.
+      Given the other records of a batch, a record is either drawn with the odds that it has without
+      shards, or, where its shard is full, not at all: sharding only takes from what a batch tells.
 
     Args:
       sampling: what draws.

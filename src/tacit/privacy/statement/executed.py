@@ -61,7 +61,7 @@ def require_adjacency(config: object, budget: Budget, *, spent: DpEvent | None =
     Guarantee:
       Under add-remove every batch is a `PoissonBatch` with ``declared_records``, so that nothing
       public depends on the true number. Under the other adjacencies that number is public, and
-      none is declared: the cost of a cut batch would be that of another number.
+      none is declared: rates and costs would be those of another number.
 
     Args:
       config: a method, a release or a sampling.
@@ -132,6 +132,7 @@ def _described(name: str, engine: GaussianSum) -> dict[str, Any]:
         "sampling": type(sampling).__name__,
         "num_records": int(sampling.public_records),
         "rate": float(sampling.rate),
+        "inclusion_rate": float(sampling.inclusion_rate),
         "capacity": int(sampling.capacity),
-        "normaliser": "the public rate, never the size of the batch that was drawn",
+        "normaliser": "the public inclusion rate, never the size of the batch that was drawn",
     }

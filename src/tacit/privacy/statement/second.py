@@ -133,23 +133,36 @@ def _leaves(cost: Mapping[str, Any], count: int, adjacency: str) -> Iterator[tup
             if adjacency == "replace-one":
                 raise ValueError("disjoint shards prove nothing where a record is replaced")
             yield from _leaves(cost["event"], count, adjacency)
+        case _:
+            yield _leaf(cost), count
+
+
+def _leaf(cost: Mapping[str, Any]) -> Leaf:
+    match cost["kind"]:
         case "GaussianDpEvent":
-            yield Leaf("full", _noise(cost)), count
+            return Leaf("full", _noise(cost))
         case "PoissonSampledDpEvent":
-            yield Leaf("poisson", _noise(cost["event"]), _rate(cost["sampling_probability"])), count
+            return Leaf("poisson", _noise(cost["event"]), _rate(cost["sampling_probability"]))
+        case "ConditionedPoissonDpEvent":
+            num_records, size = (count_from_json(cost[key]) for key in ("num_records", "capacity"))
+            rate = _rate(cost["sampling_probability"])
+            if rate == 1 and size < num_records:
+                raise ValueError("a batch without room for records that are always in it")
+            return Leaf("conditioned", _noise(cost["event"]), rate, num_records, size)
         case "TruncatedSubsampledGaussianDpEvent":
             num_records, size = (
                 count_from_json(cost[key]) for key in ("dataset_size", "truncated_batch_size")
             )
             rate, noise = _rate(cost["sampling_probability"]), _number(cost["noise_multiplier"])
-            yield Leaf("truncated", noise, rate, num_records, size), count
+            return Leaf("truncated", noise, rate, num_records, size)
         case "SampledWithoutReplacementDpEvent":
             num_records, size = (
                 count_from_json(cost["source_dataset_size"]),
                 count_from_json(cost["sample_size"]),
             )
-            rate = _rate(size / num_records)
-            yield Leaf("fixed", _noise(cost["event"]), rate, num_records, size), count
+            return Leaf(
+                "fixed", _noise(cost["event"]), _rate(size / num_records), num_records, size
+            )
         case other:
             raise ValueError(f"{other!r} is no mechanism that this accountant knows")
 
@@ -217,6 +230,8 @@ def _loss(leaf: Leaf, count: int, adjacency: str, interval: float) -> Any:
             )
         case "poisson":
             loss = _sampled(leaf, leaf.rate, relation, interval)
+        case "conditioned":
+            loss = _conditioned(leaf, relation, interval)
         case "truncated" if adjacency == "add-remove":
             loss = _overflowing(leaf, interval)
         case "truncated":
@@ -238,6 +253,25 @@ def _sampled(leaf: Leaf, rate: float, relation: Any, interval: float) -> Any:
         sampling_prob=rate,
         neighboring_relation=relation,
     )
+
+
+def _conditioned(leaf: Leaf, relation: Any, interval: float) -> Any:
+    """A Poisson batch whose size is conditioned on being at most a capacity.
+
+    Of two tables that differ in one row, batches without that row are equally likely in both. Such
+    a batch of fewer rows than the capacity is followed by the row or not with the odds of a Poisson
+    batch; of those that are full, none contains the row. Add-remove is the case of a vacant row.
+    """
+    ordinary = _sampled(leaf, leaf.rate, relation, interval)
+    if leaf.size >= leaf.num_records:
+        return ordinary
+    # Full and without the row: C(n-1, c) q^c (1-q)^(n-c), of all batches that have room.
+    others, drawn = (stats.binom(n, leaf.rate) for n in (leaf.num_records - 1, leaf.num_records))
+    if drawn.cdf(leaf.size) < 1e-9:
+        return ordinary
+    full = (1 - leaf.rate) * others.pmf(leaf.size) / drawn.cdf(leaf.size)
+    nothing = pld.identity(value_discretization_interval=interval)
+    return nothing.compute_mixture(ordinary, full)
 
 
 def _cut(leaf: Leaf, relation: Any, interval: float) -> Any:

@@ -80,9 +80,11 @@ CHARGED = (
 RECOMPUTE = (
     "Run `tacit statement --verify` on this file. By hand, with dp_accounting alone: rebuild"
     " `cost` (each `kind` is a class of dp_accounting, the other entries its arguments; of a"
-    " ParallelDpEvent take `event`, once), compose it in a PLDAccountant of the stated adjacency,"
-    " and ask for epsilon at `delta`. It must not exceed `epsilon`, but for truncated batches, of"
-    " which dp_accounting has a looser bound: docs/accounting.md has theirs."
+    " ParallelDpEvent take `event`, once; a ConditionedPoissonDpEvent costs no more than a"
+    " PoissonSampledDpEvent of its `sampling_probability` and `event`), compose it in a"
+    " PLDAccountant of the stated adjacency, and ask for epsilon at `delta`. It must not exceed"
+    " `epsilon`, but for conditioned batches, which cost up to a hundredth less than Poisson"
+    " batches: docs/accounting.md has the factor."
 )
 
 SHOWN = ("unit of privacy", "adjacency", "method", "releases", "accountant", "tuning", "date")
@@ -295,8 +297,13 @@ def describe_release(row: Mapping[str, Any]) -> str:
 
 def describe_engine(engine: Mapping[str, Any]) -> str:
     """Returns one configured sum in a line."""
+    # Statements of batches that were cut have one rate only.
+    included = engine.get("inclusion_rate", engine["rate"])
+    rate = f"rate {engine['rate']:.6g}"
+    if included != engine["rate"]:
+        rate = f"{rate}, inclusion rate {included:.6g}"
     return (
         f"{engine['clipping']} clip at {engine['clip_norm']}; {engine['sampling']} of"
-        f" {engine['num_records']} records, rate {engine['rate']:.6g}, at most"
+        f" {engine['num_records']} records, {rate}, at most"
         f" {engine['capacity']} at once; divided by {engine['normaliser']}"
     )
