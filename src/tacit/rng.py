@@ -41,7 +41,7 @@ import numpy as np
 from jax import lax
 from jax.extend.random import define_prng_impl
 
-from tacit import _check, _tree
+from tacit import _check, _tree, native
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Array, Key, Tree
 
@@ -138,7 +138,26 @@ def chacha20_block(key: Array, counter: Array, nonce: Array) -> Array:
     Reference:
       Nir and Langley, *ChaCha20 and Poly1305 for IETF Protocols*, RFC 7539, section 2.3.
     """
-    return _blocks(key, jnp.append(counter, nonce)[:, None])[:, 0]
+    return _block(key, jnp.append(counter, nonce), num_words=_BLOCK_WORDS)
+
+
+def _block(key: Array, position: Array, *, num_words: int) -> Array:
+    """Returns the first words of the block at uint32[4]."""
+    if not native.is_loaded():
+        return _one_block(key, position, num_words=num_words)
+    return native.call(
+        "tacit_blocks",
+        _one_block,
+        key,
+        position,
+        results=(((num_words,), jnp.uint32),),
+        attributes={},
+        static={"num_words": num_words},
+    )[0]
+
+
+def _one_block(key: Array, position: Array, *, num_words: int) -> Array:
+    return _blocks(key, position[:, None])[:num_words, 0]
 
 
 def _positions(operation: np.uint32, group: Array, lanes: int) -> Array:
@@ -173,11 +192,43 @@ def _groups(key: Array, operation: np.uint32, groups: Array) -> Array:
     return blocks
 
 
+def _first_words(key: Array, *, num_words: int) -> Array:
+    # The words keep the order in which they were computed, which spares a transposition.
+    return _stream(key, _BITS, num_words).reshape(-1)[:num_words]
+
+
+def _children(key: Array, *, num_keys: int) -> Array:
+    blocks = jnp.swapaxes(_stream(key, _SPLIT, num_keys * _KEY_WORDS), 1, 2)
+    # Two children to a block; child i is the same whatever the number of children.
+    return blocks.reshape(-1)[: num_keys * _KEY_WORDS]
+
+
+def _words_from(key: Array, start: Array, *, length: int) -> Array:
+    """Returns words of the bits of more than one group, from any on."""
+    of_group = _GROUP * _BLOCK_WORDS
+    first = start // np.uint32(of_group)
+    groups = first + jnp.arange(-(-length // of_group) + 1, dtype=jnp.uint32)
+    words = _groups(key, _BITS, groups).reshape(-1)
+    return lax.dynamic_slice(words, (start - first * np.uint32(of_group),), (length,))
+
+
 def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     size = math.prod(shape)
     num_words = -(-size * bit_width // 32)
-    # The words keep the order in which they were computed, which spares a transposition.
-    words = _stream(key, _BITS, num_words).reshape(-1)[:num_words]
+    num_blocks = -(-num_words // _BLOCK_WORDS)
+    if num_words == 0 or not native.is_loaded():
+        words = _first_words(key, num_words=num_words)
+    elif num_blocks <= _GROUP:
+        (words,) = native.call(
+            "tacit_streams",
+            _first_words,
+            key,
+            results=(((num_words,), jnp.uint32),),
+            attributes={"operation": int(_BITS), "num_blocks": num_blocks, "by_block": 0},
+            static={"num_words": num_words},
+        )
+    else:
+        words = _native_words_from(key, jnp.uint32(0), length=num_words)
     if bit_width == 64:
         words = words.reshape(-1, 2)
     dtype = jnp.dtype(f"uint{bit_width}")
@@ -208,25 +259,43 @@ def words_between(key: Key, start: Array, length: int, *, num_words: int) -> Arr
     if jax.random.key_impl(key) != CHACHA20 or num_words <= of_group:
         whole = jnp.pad(jax.random.bits(key, (num_words,), jnp.uint32), (0, length))
         return lax.dynamic_slice(whole, (start,), (length,))
-    start = jnp.asarray(start, jnp.uint32)
-    first = start // np.uint32(of_group)
-    groups = first + jnp.arange(-(-length // of_group) + 1, dtype=jnp.uint32)
-    words = _groups(jax.random.key_data(key), _BITS, groups).reshape(-1)
-    return lax.dynamic_slice(words, (start - first * np.uint32(of_group),), (length,))
+    data, start = jax.random.key_data(key), jnp.asarray(start, jnp.uint32)
+    if length == 0 or not native.is_loaded():
+        return _words_from(data, start, length=length)
+    return _native_words_from(data, start, length=length)
+
+
+def _native_words_from(key: Array, start: Array, *, length: int) -> Array:
+    return native.call(
+        "tacit_words",
+        _words_from,
+        key,
+        start,
+        results=(((length,), jnp.uint32),),
+        attributes={"operation": int(_BITS)},
+        static={"length": length},
+    )[0]
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
     num_keys = math.prod(shape)
-    blocks = jnp.swapaxes(_stream(key, _SPLIT, num_keys * _KEY_WORDS), 1, 2)
-    # Two children to a block; child i is the same whatever the number of children.
-    return blocks.reshape(-1, _KEY_WORDS)[:num_keys].reshape(*shape, _KEY_WORDS)
+    if num_keys == 0 or not native.is_loaded():
+        return _children(key, num_keys=num_keys).reshape(*shape, _KEY_WORDS)
+    (children,) = native.call(
+        "tacit_streams",
+        _children,
+        key,
+        results=(((num_keys * _KEY_WORDS,), jnp.uint32),),
+        attributes={"operation": int(_SPLIT), "num_blocks": -(-num_keys // 2), "by_block": 1},
+        static={"num_keys": num_keys},
+    )
+    return children.reshape(*shape, _KEY_WORDS)
 
 
 def _fold_in(key: Array, data: Array | int) -> Array:
     counter = lax.convert_element_type(data, jnp.uint32)
-    nonce = jnp.array([0, 0, _FOLD_IN], jnp.uint32)
-    child: Array = chacha20_block(key, counter, nonce)[:_KEY_WORDS]
-    return child
+    position = jnp.append(counter, jnp.array([0, 0, _FOLD_IN], jnp.uint32))
+    return _block(key, position, num_words=_KEY_WORDS)
 
 
 def _seed(seed: Array) -> Array:

@@ -44,7 +44,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tacit import _check
+from tacit import _check, native
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.lattice import LIMB_BITS
 from tacit.privacy.refinement import FURTHER_WORDS, LARGEST_RATIO, refined, split_words
@@ -55,6 +55,9 @@ __all__ = ["integers_from_words", "noisy", "rounded_gaussian"]
 
 # The bound on the relative error of a value in double precision; see `_values_and_errors`.
 _RELATIVE_ERROR = 2.0**-46
+
+# Limbs of a sum that the native kernel adds.
+_MOST_LIMBS = 2
 
 # Columns that are drawn together: their words and intermediate results stay in the cache.
 _PART = 32768
@@ -179,8 +182,26 @@ def integers_from_words(
 def _rounded_gaussian(
     key: Key, ratio: Array, first_column: Array, *, num_columns: int, length: int
 ) -> tuple[Array, Array]:
+    if not (length and _is_native(key)):
+        return _integers_in_jax(key, ratio, first_column, num_columns=num_columns, length=length)
+    high, low = native.call(
+        "tacit_integers",
+        _integers_in_jax,
+        jax.random.key_data(key),
+        ratio,
+        first_column,
+        results=(((2, length), jnp.int32), ((2, length), jnp.uint32)),
+        attributes={"num_columns": num_columns, "relative_error": _bits(_RELATIVE_ERROR)},
+        static={"num_columns": num_columns, "length": length},
+    )
+    return high, low
+
+
+def _integers_in_jax(
+    key: Key, ratio: Array, first_column: Array, *, num_columns: int, length: int
+) -> tuple[Array, Array]:
     return _drawn(
-        key,
+        _as_key(key),
         (),
         _unchanged,
         ratio=ratio,
@@ -201,6 +222,36 @@ def _noisy(
     num_columns: int,
     dtype: Any,
 ) -> Array:
+    num_limbs, _, length = integers.shape
+    supported = jnp.dtype(dtype).name in ("float32", "float64") and integers.dtype == jnp.int32
+    if not (supported and num_limbs <= _MOST_LIMBS and length and _is_native(key)):
+        return _noisy_in_jax(
+            key, ratio, first_column, integers, scale, num_columns=num_columns, dtype=dtype
+        )
+    return native.call(
+        "tacit_noise",
+        _noisy_in_jax,
+        jax.random.key_data(key),
+        ratio,
+        first_column,
+        integers,
+        scale,
+        results=(((2, length), dtype),),
+        attributes={"num_columns": num_columns, "relative_error": _bits(_RELATIVE_ERROR)},
+        static={"num_columns": num_columns, "dtype": dtype},
+    )[0]
+
+
+def _noisy_in_jax(
+    key: Key,
+    ratio: Array,
+    first_column: Array,
+    integers: Array,
+    scale: Array,
+    *,
+    num_columns: int,
+    dtype: Any,
+) -> Array:
     def release(high: Array, low: Array, limbs: Array) -> Array:
         with jax.enable_x64(True):
             total = (high.astype(jnp.int64) << 32) | low.astype(jnp.int64)
@@ -210,7 +261,7 @@ def _noisy(
             return (total.astype(jnp.float64) * factor).astype(dtype)
 
     return _drawn(
-        key,
+        _as_key(key),
         integers,
         release,
         ratio=ratio,
@@ -218,6 +269,21 @@ def _noisy(
         num_columns=num_columns,
         length=integers.shape[-1],
     )
+
+
+def _is_native(key: Key) -> bool:
+    return native.is_loaded() and jax.random.key_impl(key) == CHACHA20
+
+
+def _as_key(key: Key) -> Key:
+    """Returns a key for itself or for its words, which is what the kernel takes."""
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    return jax.random.wrap_key_data(key, impl=CHACHA20)
+
+
+def _bits(number: float) -> int:
+    return int(np.float64(number).view(np.int64))
 
 
 def _drawn(
