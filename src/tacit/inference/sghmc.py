@@ -79,7 +79,7 @@ class SGHMC(Langevin):
       ...     sampling=PoissonBatch(num_records=60_000, batch_size=256),
       ...     clip_norm=1.5, step_size=1e-5, friction=0.1)
       >>> f"{method.release.noise_multiplier:.3f}"
-      '0.402'
+      '0.395'
 
     Reference:
       Chen, Fox, Guestrin, "Stochastic gradient Hamiltonian Monte Carlo" (2014), equation 15.

@@ -126,8 +126,9 @@ class SGLD(Langevin):
         """Returns Zhang et al.'s DP-SGLD: drift ``eta``, noise variance ``eta``.
 
         That is step size ``2 eta`` at temperature one half, and equals DP-SGD with learning rate
-        ``eta n`` and multiplier ``B / (n sqrt(eta) C)`` (their theorem 1). A ``clip_schedule``
-        makes their clip norms C_t; the multiplier goes with its inverse.
+        ``eta n`` and multiplier ``B / (n sqrt(eta) C)``, with ``B`` the mean size of a batch (their
+        theorem 1). A ``clip_schedule`` makes their clip norms C_t; the multiplier goes with its
+        inverse.
         """
         constant = cls.fixed_temperature(
             sampling=sampling, clip_norm=clip_norm, step_size=2 * learning_rate, temperature=0.5
