@@ -134,9 +134,9 @@ def in_jax(seed, *, ratio, num_columns, first_column, length):
 
 
 @functools.cache
-def released_in_jax(seed, ratio, scale, num_limbs, length, dtype):
+def released_in_jax(*, ratio, scale, num_limbs, length, dtype):
     draw = lambda: noisy(  # noqa: E731
-        seeded_key(seed),
+        seeded_key(8),
         limbs(num_limbs, length),
         ratio=ratio,
         scale=scale,
@@ -188,7 +188,11 @@ def test_releases_are_those_of_jax_under_a_traced_schedule(level, dtype, num_lim
             found = step(ratio_32, scale_32)
             assert found.dtype == dtype
             expected = released_in_jax(
-                8, float(ratio_32), float(scale_32), num_limbs, length, dtype
+                ratio=float(ratio_32),
+                scale=float(scale_32),
+                num_limbs=num_limbs,
+                length=length,
+                dtype=dtype,
             )
             np.testing.assert_array_equal(found, expected)
         assert np.isnan(step(np.float32(-1), np.float32(1))).all()
