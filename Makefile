@@ -19,15 +19,17 @@ bench: export MALLOC_TRIM_THRESHOLD_ = 4294967296
 bench: .venv/.dev .venv-bench/.peers
 	$(BIN)/python -m benchmarks --peers .venv-bench/bin/python $(ARGS)
 
-# A wheel with the native kernel for this platform, tested in an environment of its own: published vectors of ChaCha20
-# and of the noise, with the kernel and without.
+# A wheel for this platform, with the native kernel, tested in an environment of its own: the published vectors of
+# ChaCha20 and of the noise, on every instruction level and without the kernel.
+VECTORS := tests/test_rng.py tests/privacy/test_noise.py tests/native -k "rfc_7539 or published_vectors"
 wheel: .venv/bin/python
 	rm -rf dist build .venv-wheel
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/tacit-*.whl pytest mpmath
-	cd tests && ../.venv-wheel/bin/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider native/test_vectors.py
-	cd tests && TACIT_NATIVE=off ../.venv-wheel/bin/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider native/test_vectors.py
+	.venv-wheel/bin/python -c 'import tacit.native; print("this wheel computes noise by", tacit.native.name())'
+	.venv-wheel/bin/python -m pytest $(VECTORS)
+	TACIT_NATIVE=off .venv-wheel/bin/python -m pytest $(VECTORS)
 	rm -rf .venv-wheel build
 	ls -l dist
 

@@ -43,9 +43,11 @@ class BuildKernel(build_ext):
     """Compiles a plain shared library, which no version of Python shows in."""
 
     def get_ext_filename(self, name):
+        """Leaves Python's version out of the name."""
         return str(Path(*name.split(".")[:-1]) / kernel.LIBRARY)
 
     def build_extension(self, extension):
+        """Compiles the kernel, or says in a line why not."""
         target, found = Path(self.get_ext_fullpath(extension.name)), headers()
         try:
             if found is None:
@@ -60,6 +62,7 @@ class AnyPython(bdist_wheel):
     """Names a wheel after the platform alone: one library serves all versions of Python."""
 
     def get_tag(self):
+        """Keeps nothing of the tag but the platform."""
         tag = super().get_tag()
         return tag if self.root_is_pure else ("py3", "none", tag[2])
 

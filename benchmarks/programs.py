@@ -10,15 +10,17 @@ import numpy as np
 import numpyro
 from examples.programs import hierarchical_logistic_regression as hierarchical
 from examples.programs import vae
+from jax import lax
 from numpyro.infer import SVI, Trace_ELBO
 
 from benchmarks.rows import steps_of, threefry, visit_of
 from benchmarks.timing import Effort, Visit, interleave, repeat
-from tacit import _tree
+from tacit import _tree, native
 from tacit.errors import PrivacyWarning
 from tacit.models.programs import split_arguments, split_program
 from tacit.numpyro import DPSVI
 from tacit.privacy.clipping import Adding, Flat, clipped_gradient_sum
+from tacit.privacy.noise import noisy
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch, Sampling
 from tacit.rng import seeded_key
 from tacit.typing import Array, Key, Params, Scalar
@@ -34,6 +36,7 @@ D3P_STEP_MS = 393.0
 _NUM_IMAGES, _NUM_PIXELS = 60_000, 784
 _VAE_BATCH, _VAE_BATCHES = 128, (32, 128, 512)
 _NUM_PEOPLE, _NUM_ITERATIONS = 1000, 100_000
+_NUM_NOISE_VALUES, _NUM_NOISE_STEPS, _NUM_KEYS = 2_400_000, 8, 10_000
 _SAMPLED_FROM, _SAMPLE = (10_000, 1_000_000, 10_000_000), 128
 
 
@@ -46,6 +49,7 @@ def measure_programs(effort: Effort, *, num_iterations: int = _NUM_ITERATIONS) -
             *_auto_encoder(effort),
             *_hierarchical(effort, num_iterations),
             *_samplers(effort),
+            *_randomness(effort),
         ]
 
 
@@ -283,3 +287,52 @@ def _samplers(effort: Effort) -> list[ProgramRow]:
 
 def _choice(num_records: int) -> Callable[[Key], Array]:
     return lambda key: jax.random.choice(key, num_records, (_SAMPLE,), replace=False)
+
+
+def _randomness(effort: Effort) -> list[ProgramRow]:
+    """Exact noise and keys in a loop of steps, where nothing but the generator takes time."""
+    zeros = jnp.zeros((2, _NUM_NOISE_VALUES // 2), jnp.float32)
+
+    def exact(key: Key, total: Array) -> Array:
+        integers = total.astype(jnp.int32)[None]
+        return noisy(key, integers, ratio=2.0**18, scale=1.0, num_columns=zeros.shape[1])
+
+    def normal(key: Key, total: Array) -> Array:
+        return total + jax.random.normal(key, total.shape)
+
+    def steps(make: Callable[[Key, Array], Array]) -> Callable[[Key, Array], Array]:
+        def step(total: Array, key: Key) -> tuple[Array, None]:
+            return make(key, total), None
+
+        return lambda key, x: lax.scan(step, x, jax.random.split(key, _NUM_NOISE_STEPS))[0]
+
+    def keys(key: Key) -> Key:
+        numbers = jnp.arange(_NUM_KEYS)
+        return lax.scan(lambda key, i: (jax.random.fold_in(key, i), None), key, numbers)[0]
+
+    ours, theirs = seeded_key(0), jax.random.key(0)
+    times = interleave(
+        {
+            "exact": visit_of(jax.jit(steps(exact)), ours, zeros),
+            "normal": visit_of(jax.jit(steps(normal)), theirs, zeros),
+            "ChaCha20": visit_of(jax.jit(keys), ours),
+            "threefry": visit_of(jax.jit(keys), theirs),
+        },
+        effort,
+    )
+    noise, derived = f"{_NUM_NOISE_STEPS} steps with {_NUM_NOISE_VALUES:,}", f"{_NUM_KEYS:,} keys"
+    return [
+        _row(
+            f"{noise} exact values, {native.name()}",
+            times["exact"].best,
+            "threefry normals",
+            times["normal"].best,
+            0.5,
+        ),
+        _row(
+            f"{derived}, one after the other, {native.name()}",
+            times["ChaCha20"].best,
+            "threefry keys",
+            times["threefry"].best,
+        ),
+    ]

@@ -117,7 +117,7 @@ def measure_noise(effort: Effort) -> Row:
         "speedup_over": dict.fromkeys(PEERS),
         "peak_memory_ratio": None,
     }
-    return _finished(row, {"gradient_ratio": 1.0}, times, load_before, {})
+    return _finished(row, {"gradient_ratio": 0.5}, times, load_before, {})
 
 
 def visit_of(function: Callable[..., Tree], *inputs: Any) -> Visit:

@@ -11,7 +11,7 @@ import pytest
 import tacit
 
 SOURCE = Path(tacit.__file__).parent
-FOUNDATION = {"typing", "errors", "_check", "_display", "_tree", "rng"}
+FOUNDATION = {"typing", "errors", "_check", "_display", "_tree", "native", "rng"}
 
 # What each part may import besides the foundation and itself.
 ALLOWED = {
@@ -20,6 +20,7 @@ ALLOWED = {
     "_check": set(),
     "_display": set(),
     "_tree": set(),
+    "native": set(),
     "rng": set(),
     "_artefact": set(),
     "processes": set(),

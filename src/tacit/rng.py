@@ -143,6 +143,7 @@ def chacha20_block(key: Array, counter: Array, nonce: Array) -> Array:
 
 def _block(key: Array, position: Array, *, num_words: int) -> Array:
     """Returns the first words of the block at uint32[4]."""
+    key, position = jnp.asarray(key, jnp.uint32), jnp.asarray(position, jnp.uint32)
     if not native.is_loaded():
         return _one_block(key, position, num_words=num_words)
     return native.call(

@@ -1,8 +1,9 @@
 """ChaCha20 and the exact noise in C++, where a compiler was found when tacit was installed.
 
 The kernel computes the same bits as the JAX code that it stands in for, several times faster, and
-programs with it compile in a fraction of the time. It runs on CPUs. Which of the two runs is decided
-when a program is lowered for a platform; without the kernel nothing of this is in a program.
+programs with it compile in a fraction of the time. It runs on CPUs. Which of the two runs is
+decided when a program is lowered for a platform. Without the kernel, programs are as if this module
+did not exist.
 
 ``TACIT_NATIVE`` in the environment may name an instruction level (``avx512``, ``avx2``, ``sse2``,
 ``plain``), or be ``off``.
@@ -33,13 +34,15 @@ _TARGETS = ("tacit_blocks", "tacit_streams", "tacit_words", "tacit_noise", "taci
 
 
 def name() -> str:
-    """Returns what computes random numbers on CPUs here, as a statement says it.
+    """Returns what computes random numbers here, as a statement says it.
 
     Example:
       >>> name() == "JAX" or name().startswith("native (")
       True
     """
-    return "JAX" if _library is None else f"native ({_library.tacit_level().decode()})"
+    if _library is None or jax.default_backend() != "cpu":
+        return "JAX"
+    return f"native ({_library.tacit_level().decode()})"
 
 
 def is_loaded() -> bool:
@@ -98,9 +101,7 @@ def _batched(operands: Any, dims: Any, **parameters: Any) -> tuple[list[Array], 
     return outputs, [0] * len(outputs)
 
 
-def _lower_to_kernel(
-    context: Any, *operands: Any, target: str, attributes: Any, **_: Any
-) -> Any:
+def _lower_to_kernel(context: Any, *operands: Any, target: str, attributes: Any, **_: Any) -> Any:
     integers = {key: np.int64(value) for key, value in attributes}
     return jax.ffi.ffi_lowering(target)(context, *operands, **integers)
 

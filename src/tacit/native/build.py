@@ -38,10 +38,16 @@ def compiler() -> list[str] | None:
     candidates = [shlex.split(named)] if named else [["c++"], ["g++"], ["clang++"]]
     for command in candidates:
         if command and shutil.which(command[0]):
-            check = [*command, "-std=c++17", "-x", "c++", "-fsyntax-only", "-"]
-            # The kernel needs 64 bits and the vectors that GCC and Clang have.
+            # The kernel needs a standard library, and numbers that 64-bit processors have.
             program = "#include <atomic>\n__extension__ typedef unsigned __int128 Wide;\n"
-            if subprocess.run(check, input=program, text=True, capture_output=True).returncode == 0:
+            trial = subprocess.run(
+                [*command, "-std=c++17", "-x", "c++", "-fsyntax-only", "-"],
+                input=program,
+                text=True,
+                capture_output=True,
+                check=False,
+            )
+            if trial.returncode == 0:
                 return command
     return None
 

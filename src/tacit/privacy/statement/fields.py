@@ -78,7 +78,7 @@ class Statement:
       audit: what an empirical audit found; never a guarantee.
       metrics_data: which records published metrics come from.
       recompute: how to check epsilon with nothing but this file.
-      software: names and versions.
+      software: names and versions, and what computed the noise: the native kernel or JAX.
     """
 
     epsilon: float

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from dp_accounting import DpEvent
 
+from tacit import native
 from tacit.errors import UnprovenAccountingError
 from tacit.privacy.accounting import RDP, Accountant, round_up
 from tacit.privacy.budget import Budget
@@ -162,7 +163,8 @@ def _batches(made: list[dict[str, Any]]) -> str:
 
 
 def _software() -> dict[str, str]:
-    return {name: _version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+    versions = {name: _version(name) for name in _PACKAGES}
+    return versions | {"python": platform.python_version(), "generator": native.name()}
 
 
 @functools.cache
