@@ -74,4 +74,4 @@ format: .venv/.dev
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-bench .venv-wheel build dist src/tacit/native/kernel.so src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-wheel build dist src/tacit/native/kernel.native.so src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -12,8 +12,8 @@ from pathlib import Path
 
 __all__ = ["LIBRARY", "build", "build_name", "compiler"]
 
-LIBRARY = "kernel.so"
-"""The file that is built, beside this one."""
+LIBRARY = "kernel.native.so"
+"""The file that is built, beside this one. Two dots, or Python would take it for a module."""
 
 _SOURCES = Path(__file__).parent
 _FLAGS = [

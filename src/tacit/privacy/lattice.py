@@ -33,6 +33,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.typing import Array
 
 __all__ = [
+    "LARGEST_EXPONENT",
     "LARGEST_OPERAND",
     "LIMB_BITS",
     "Lattice",
@@ -60,7 +61,7 @@ _NEGLIGIBLE = 2.0**-20
 _LARGEST_SUM = 2**30
 """Half of what 32 bits hold: computed sums may exceed their bound a little."""
 
-_LARGEST_EXPONENT = 22
+LARGEST_EXPONENT = 22
 """With it a block of 256 records fits in 32 bits."""
 
 _NESTED = 2048
@@ -121,7 +122,7 @@ class Lattice:
     summing: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.exponent > _LARGEST_EXPONENT:
+        if self.exponent > LARGEST_EXPONENT:
             raise InvalidArgumentError(
                 f"a sum whose rounding may move it by {self.rounding:.3g} units has too many"
                 " numbers for integers of 32 bits. Release fewer than 2**28 at once."

@@ -39,7 +39,9 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy import clipping
 from tacit.privacy.clipping import Adding, Clipping, Flat, Summation
+from tacit.privacy.lattice import LARGEST_EXPONENT
 from tacit.privacy.noise import noisy
+from tacit.privacy.refinement import LARGEST_RATIO
 from tacit.privacy.sampling import Sampling
 from tacit.tables import (
     Keys,
@@ -58,6 +60,9 @@ __all__ = ["GaussianSum"]
 _SMALLEST_CLIP_NORM = 1e-10
 """Coordinates below 1e-19 have no square in float32. Beside norms from here on, a million million
 of them do not matter."""
+
+_LARGEST_NOISE_MULTIPLIER = LARGEST_RATIO / 2**LARGEST_EXPONENT
+"""With more, the noise of the finest lattice would not fit in the integers that it is drawn in."""
 
 _ROUNDED_UP = 1 + 2.0**-22
 """A traced multiplier is a float32, which may be the rounded-down one of the cost's."""
@@ -108,6 +113,7 @@ class GaussianSum:
         _check.positive(clip_norm=self.clip_norm, infinite=True)
         _check.non_negative(noise_multiplier=self.noise_multiplier)
         _require_clip_norm(self.clip_norm)
+        _require_noise_multiplier(self.noise_multiplier)
         if math.isinf(self.clip_norm) and self.noise_multiplier > 0:
             raise InvalidArgumentError(
                 "clip_norm must be finite when noise_multiplier > 0; got inf. Without a clip no"
@@ -283,6 +289,7 @@ class GaussianSum:
             return jnp.where(noise_multiplier > 0, noise_multiplier * _ROUNDED_UP, jnp.nan)
         multiplier = float(noise_multiplier)
         _check.positive(noise_multiplier=multiplier)
+        _require_noise_multiplier(multiplier)
         return multiplier
 
     def _bound(self, clip_norm: Scalar | float | None) -> Scalar | float:
@@ -317,6 +324,15 @@ class _Call(NamedTuple):
     noise_multiplier: Scalar | float | None
     clip_norm: Scalar | float | None
     record_key: Key | None
+
+
+def _require_noise_multiplier(noise_multiplier: float) -> None:
+    if noise_multiplier > _LARGEST_NOISE_MULTIPLIER:
+        raise InvalidArgumentError(
+            f"noise_multiplier must be at most {_LARGEST_NOISE_MULTIPLIER:g}; got"
+            f" {noise_multiplier:g}. Nothing can be learnt under so much noise: use fewer steps or a"
+            " larger budget."
+        )
 
 
 def _require_clip_norm(clip_norm: float) -> None:
