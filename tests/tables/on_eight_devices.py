@@ -8,6 +8,7 @@ import pytest
 import tacit
 from privacy import neighbours
 from tables import cases
+from tacit import native
 from tacit.data import shard_records, shard_size
 from tacit.privacy import noise
 from tacit.rng import seeded_key
@@ -92,6 +93,8 @@ def test_noise_is_drawn_once_whatever_the_number_of_shards(num_shards):
 
 
 def test_a_device_makes_the_noise_of_its_own_slice_only(monkeypatch):
+    monkeypatch.setattr(native, "_library", None)
+    jax.clear_caches()
     lengths = []
 
     def counted(key, start, length, *, num_words):
@@ -105,6 +108,22 @@ def test_a_device_makes_the_noise_of_its_own_slice_only(monkeypatch):
         spread(records=8)
     )
     assert set(lengths) == {(2000 // 8, 4 * 2000)}
+
+
+@pytest.mark.skipif(not native.is_loaded(), reason="no native kernel")
+def test_a_device_asks_the_kernel_for_the_noise_of_its_own_slice_only():
+    jax.clear_caches()
+    release = cases.release(SAMPLINGS["full"])
+    text = (
+        jax.jit(lambda data: release(seeded_key(0), lambda record, key: jnp.zeros(4000), data))
+        .lower(spread(records=8))
+        .as_text()
+    )
+    calls = [line for line in text.splitlines() if "custom_call @tacit_noise" in line]
+    assert calls
+    for line in calls:
+        assert "num_columns = 2000" in line
+        assert line.rstrip().endswith("-> tensor<2x250xf32>")
 
 
 def test_what_is_made_of_a_table_with_fillings_may_not_be_closed_over():
