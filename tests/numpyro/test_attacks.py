@@ -21,7 +21,7 @@ from tacit.privacy.events import count_releases
 quiet = pytest.mark.filterwarnings("ignore:the loss is NaN:tacit.errors.PrivacyWarning")
 pytestmark = [quiet, pytest.mark.usefixtures("clip_unverified")]
 X, Y = table()
-STATED = PoissonBatch(num_records=NUM_RECORDS, batch_size=NUM_RECORDS / 10)
+STATED = PoissonBatch(num_records=NUM_RECORDS, batch_size=NUM_RECORDS / 10, max_batch_size=8)
 
 
 def point(x, y=None, num_obs_total=None):
