@@ -7,6 +7,8 @@ network of 784-100-10 instead of the CNN and 5 epochs instead of 15, so that a c
 both are judged by their last iterate.
 """
 
+import math
+
 import optax
 
 import tacit
@@ -40,9 +42,17 @@ def measure(settings: Settings, seed: int) -> Measured:
     return Measured(scores | {"epsilon": fit.statement.epsilon}, fit.statement)
 
 
+def papers_batch(num_records: int, batch_size: int) -> tacit.PoissonBatch:
+    """Returns a Poisson batch with room for nearly every draw, so that its mean is its size."""
+    room = math.ceil(batch_size + 5 * math.sqrt(batch_size))
+    return tacit.PoissonBatch(
+        num_records=num_records, batch_size=batch_size, max_batch_size=min(room, num_records)
+    )
+
+
 def method_of(settings: Settings, num_records: int) -> Method:
     """Returns the member of the family; the learning rate is on the mean gradient."""
-    sampling = tacit.PoissonBatch(num_records=num_records, batch_size=settings["batch_size"])
+    sampling = papers_batch(num_records, settings["batch_size"])
     clip_norm, rate = settings["clip_norm"], settings["learning_rate"]
     if settings["method"] == "SGLD":
         return tacit.SGLD.zhang(

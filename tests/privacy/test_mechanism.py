@@ -288,7 +288,7 @@ def test_a_traced_multiplier_that_is_not_positive_gives_nan_and_never_the_sum(ba
 
 
 def test_noise_that_its_integers_cannot_hold_is_refused_before_a_record_is_read():
-    with pytest.raises(InvalidArgumentError, match="at most 262144; got 300000.*larger budget"):
+    with pytest.raises(InvalidArgumentError, match=r"at most 262144; got 300000.*larger budget"):
         release(noise_multiplier=300_000.0)
     with pytest.raises(InvalidArgumentError, match="at most 262144"):
         release()(seeded_key(0), identity, ROWS, noise_multiplier=1e9)
