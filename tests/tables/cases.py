@@ -57,11 +57,8 @@ class RowsInMemory:
 
     def __init__(self, records):
         self.rows = jax.tree.map(np.asarray, records)
+        self.num_records = len(jax.tree.leaves(self.rows)[0])
         self.asked = []
-
-    @property
-    def num_records(self):
-        return len(jax.tree.leaves(self.rows)[0])
 
     @property
     def record(self) -> Record:

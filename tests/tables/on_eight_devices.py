@@ -65,7 +65,7 @@ def test_a_query_is_summed_over_shards():
 def test_a_batch_that_a_shard_has_no_room_for_is_drawn_again(monkeypatch):
     release = cases.release(noise_multiplier=0.0)
     sizes = []
-    for least_room in (1000, 12):
+    for least_room in (1000, 11):
         monkeypatch.setattr(room, "room_in_shard", lambda num_rows, rate: least_room)  # noqa: B023
         monkeypatch.setattr(shard, "room_in_shard", lambda num_rows, rate: 60)
         keys = jax.random.split(seeded_key(0), 50)
@@ -74,8 +74,8 @@ def test_a_batch_that_a_shard_has_no_room_for_is_drawn_again(monkeypatch):
         )(keys)
         sizes.append(np.asarray(counts) * release.sampling.inclusion_rate)
     np.testing.assert_allclose(sizes, np.round(sizes), atol=1e-3)
-    # Four shards of at most twelve hold fewer than a batch of forty in the mean.
-    assert sizes[1].max() <= 48 < sizes[0].max()
+    # Four shards of at most eleven hold fewer than the 46 that a batch has room for.
+    assert sizes[1].max() <= 44 < sizes[0].max()
 
 
 @pytest.mark.parametrize("num_shards", [1, 4])
