@@ -130,7 +130,7 @@ _LAYERS = {name: {"kernel": _ones(12, 5)} for name in "abc"}
 
 CASES = {
     "dense": Case(loss=dense, params=_KERNEL, num_records=300),
-    "dense, one block": Case(loss=dense, params=_KERNEL, num_records=256),
+    "dense, one block": Case(loss=dense, params=_KERNEL, num_records=288),
     "dense, normalised": Case(loss=dense, params=_KERNEL, clipping=Normalised(floor=1e-6)),
     "dense, in chunks": Case(loss=dense, params=_KERNEL, chunk_size=16),
     "weighted": Case(

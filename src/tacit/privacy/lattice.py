@@ -62,7 +62,7 @@ _LARGEST_SUM = 2**30
 """Half of what 32 bits hold: computed sums may exceed their bound a little."""
 
 LARGEST_EXPONENT = 22
-"""With it a block of 256 records fits in 32 bits."""
+"""With it a block of 288 records fits in 32 bits."""
 
 _NESTED = 2048
 """Longer sums of squares are added in two stages, or rounding would cost more than 0.01 %."""

@@ -219,7 +219,7 @@ class GaussianSum:
           >>> kept = release.headroom(lambda w, x, key: jnp.tanh(x @ w).sum(), jnp.ones((8, 4)),
           ...                         jnp.ones(8))
           >>> f"{kept:.2%}"
-          '0.80%'
+          '1.01%'
         """
         key = jax.eval_shape(jax.random.key, 0)
         return 1 - clipping.gradient_summation_of(loss, params, record, key).lattice.share
