@@ -330,8 +330,8 @@ def _require_noise_multiplier(noise_multiplier: float) -> None:
     if noise_multiplier > _LARGEST_NOISE_MULTIPLIER:
         raise InvalidArgumentError(
             f"noise_multiplier must be at most {_LARGEST_NOISE_MULTIPLIER:g}; got"
-            f" {noise_multiplier:g}. Nothing can be learnt under so much noise: use fewer steps or a"
-            " larger budget."
+            f" {noise_multiplier:g}. Nothing can be learnt under so much noise: use fewer steps or"
+            " a larger budget."
         )
 
 
