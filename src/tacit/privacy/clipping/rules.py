@@ -65,8 +65,8 @@ norm an upper bound.
 
 
 _MOST_ROWS, _FEWEST_ROWS = 288, 2
-"""With 288 rows a Poisson batch of 256, which has room for 272, is one block. The sum of a block may
-be off by 1 % of a clip norm; with twice as many rows it would be 4 %."""
+"""With 288 rows a Poisson batch of 256, which has room for 272, is one block. The sum of a block
+may be off by 1 % of a clip norm; with twice as many rows it would be 4 %."""
 
 _SUMMING = 0.02
 """By how many clip norms the float32 sums of a block may be off, where positions add up."""
