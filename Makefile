@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench wheel experiments experiments-quick lint format clean
+.PHONY: demo test test-slow bench wheel experiments experiments-quick lint format clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.runtime
@@ -10,7 +10,11 @@ demo: .venv/.runtime
 
 test: .venv/.dev
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || echo "no chromium here: the test that looks at the report is skipped"
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# What `make test` leaves out: statistics, examples, processes, eight devices. tests/conftest.py lists the files.
+test-slow: .venv/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 # Wants a quiet machine for half an hour. For a trial: ARGS="--quick --only rnn". All candidates keep freed memory,
 # as docs/performance.md explains.

@@ -16,6 +16,31 @@ import pytest  # noqa: E402
 from tacit.estimators import forget_fits  # noqa: E402
 from tacit.inference.compiled import forget_kernels  # noqa: E402
 
+# Files that take minutes: they fit models to convergence, start processes, or run whole documents.
+_SLOW = (
+    "tests/statistics/",
+    "tests/scale/",
+    "tests/cli/test_fit_by_processes.py",
+    "tests/estimators/test_checks.py",
+    "tests/estimators/test_tutorial.py",
+    "tests/numpyro/test_synthetic.py",
+    "tests/tables/test_shards.py",
+    "tests/test_benchmarks.py",
+    "tests/test_example_programs.py",
+    "tests/test_examples.py",
+    "tests/test_processes.py",
+    "tests/test_robust_experiments.py",
+    "tests/test_thesis_chains.py",
+    "tests/test_tutorials.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what ``make test`` leaves to ``make test-slow``."""
+    for item in items:
+        if any(part in item.path.as_posix() for part in _SLOW):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(autouse=True)
 def _forget_other_tests() -> Iterator[None]:
