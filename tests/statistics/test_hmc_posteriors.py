@@ -13,14 +13,12 @@ from tacit.inference import HMC, hmc
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
+from tacit.rng import CHACHA20, seeded_key
 from tacit.typing import Record
 
 
 def run(method, model, records, *, num_chains, num_steps, seed=0):
-    """Positions (num_chains, num_steps, ...) and acceptance of chains side by side.
-
-    JAX's own generator compiles and runs faster than the secure one; no secret is kept here.
-    """
+    """Positions (num_chains, num_steps, ...) and acceptance of chains side by side."""
     kernel = method.build(model)
 
     def chain(key):
@@ -34,7 +32,7 @@ def run(method, model, records, *, num_chains, num_steps, seed=0):
         _, kept = jax.lax.scan(step, state, jax.random.split(step_key, num_steps))
         return kept, state.record_key
 
-    keys = jax.random.split(jax.random.key(seed), num_chains)
+    keys = jax.random.split(seeded_key(seed), num_chains)
     (kept, acceptance), record_keys = jax.jit(jax.vmap(chain))(keys)
     return np.asarray(kept, np.float64), np.asarray(acceptance), record_keys
 
@@ -194,7 +192,7 @@ masked = Model(
 
 def moments_given_the_masks(record_keys, y):
     def masks(data):
-        key = jax.random.wrap_key_data(data)
+        key = jax.random.wrap_key_data(data, impl=CHACHA20)
         return jax.vmap(lambda i: jax.random.bernoulli(jax.random.fold_in(key, i)))(jnp.arange(5))
 
     m = 2.0 * np.asarray(jax.vmap(masks)(record_keys))

@@ -384,8 +384,10 @@ def _decided(
         return released
 
     def refine(state: tuple[Tree, Array]) -> tuple[Tree, Array]:
+        # Of a single column XLA would see that it is always the same, and refine it before it is
+        # known whether it has to be: 0.2 ms instead of nothing.
         released, undecided = state
-        column = jnp.argmax(undecided)
+        column, _ = lax.optimization_barrier((jnp.argmax(undecided), undecided))
         own_words = lax.dynamic_index_in_dim(words, column, axis=-1, keepdims=False)
         pair = refined(own_words, further_words(column), ratio)
         own = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, column, 1, axis=-1), integers)
