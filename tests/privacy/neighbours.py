@@ -289,14 +289,10 @@ def _compiled(name):
         mask = mask.at[place].set(True)
         zeroed = jax.tree.map(lambda x: x.at[place].set(0), batch)
         replaced = jax.tree.map(lambda x, o: x.at[place].set(o), batch, other)
-        return jnp.stack(
-            [
-                integers(batch, mask),
-                integers(batch, mask.at[place].set(False)),
-                integers(zeroed, mask),
-                integers(replaced, mask),
-            ]
-        )
+        # One program for all of them, as in a fit: copies of it may add up in other orders.
+        batches = jax.tree.map(lambda *x: jnp.stack(x), batch, batch, zeroed, replaced)
+        masks = jnp.stack([mask, mask.at[place].set(False), mask, mask])
+        return lax.map(lambda one: integers(*one), (batches, masks))
 
     return lattice, jax.jit(lambda *arguments: lax.map(neighbours, arguments))
 

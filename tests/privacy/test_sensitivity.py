@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from privacy.neighbours import (
     CASES,
@@ -20,14 +21,18 @@ from privacy.neighbours import (
     worst_ratios,
 )
 from tables.cases import RowsInMemory
+from tacit import native
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGLD, Plan, calibrate, fit
 from tacit.inference.base import objective_of
 from tacit.models import MLP, Bernoulli, GaussianPrior, Model, bayesian
 from tacit.privacy.budget import Budget
+from tacit.privacy.clipping import contributions
+from tacit.privacy.clipping import engine as clipping_engine
 from tacit.privacy.clipping.rules import block_rows, largest_spread, summing_error
 from tacit.privacy.lattice import Lattice, gamma, nested_sum, raised
+from tacit.privacy.materialised import materialised
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import seeded_key
@@ -97,6 +102,55 @@ def test_a_person_whose_rows_nearly_cancel_moves_the_sum_by_at_most_the_clip_nor
     loss = lambda params, record, key: record_loss(params, None, record, key)  # noqa: E731
     for nearly in (0.99261767, 0.9999, 1 - 2**-20):
         assert difference(engine, loss, params, table(1.0, nearly), table(0.0, 0.0)) <= 1
+
+
+def sum_of_products_that_cancel(shape):
+    """The norm of the sum of 272 records, each clipped to one, and each the adversary's."""
+    record = np.float32([1.37, 1.91]) * 2**25
+    offset = -(record[0] * record[1])
+
+    def loss(params, record, key):
+        # Here product and sum are one operation in one loop of the compiled program, and two in
+        # another: what is left is nothing at all, or all that rounding took away.
+        return jnp.sum((record[0] * record[1] + params["offset"]) @ params["kernel"])
+
+    engine = GaussianSum(sampling=FullBatch(num_records=272), clip_norm=1.0, noise_multiplier=1e-4)
+    run = jax.jit(lambda params, records: engine.gradient(seeded_key(0), loss, params, records))
+    params = {"offset": jnp.full(shape[0], offset), "kernel": jnp.zeros(shape)}
+    total = run(params, jnp.asarray(np.tile(record, (272, 1))))["kernel"]
+    return float(jnp.linalg.norm(total))
+
+
+@pytest.mark.parametrize("shape", [(96, 40), (512, 512)], ids=str)
+@pytest.mark.parametrize("is_native", [True, False])
+def test_records_that_are_rounded_differently_in_two_places_are_clipped_all_the_same(
+    shape, is_native, monkeypatch
+):
+    if is_native and not native.is_loaded():
+        pytest.skip("the native kernel was not built")
+    monkeypatch.setattr(native, "is_loaded", lambda: is_native)
+    assert sum_of_products_that_cancel(shape) < 273
+
+
+def test_with_a_barrier_that_the_compiler_drops_they_would_not_be(monkeypatch):
+    for module in (clipping_engine, contributions):
+        monkeypatch.setattr(module, "materialised", lax.optimization_barrier)
+    assert sum_of_products_that_cancel((96, 40)) > 1000 * 272
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (5,), (3, 4), (0,), (2, 0)], ids=str)
+@pytest.mark.parametrize("is_native", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int32", "bool"])
+def test_materialised_numbers_are_the_same_bits(shape, is_native, dtype, monkeypatch):
+    is_native = is_native and native.is_loaded()
+    monkeypatch.setattr(native, "is_loaded", lambda: is_native)
+    with jax.enable_x64(True):
+        is_float = "float" in dtype
+        values = [1.5, -0.0, np.nan, -np.inf, 2.0**-130] if is_float else [1, 0, 0, 1]
+        x = jnp.asarray(np.resize(values, shape), dtype)
+        for run in (materialised, jax.jit(materialised), jax.jit(jax.vmap(materialised))):
+            operand = x[None] if run is not materialised and not x.ndim else x
+            assert np.asarray(run(operand)).tobytes() == np.asarray(operand).tobytes()
 
 
 def ordered_tables(num_records=60_000):

@@ -30,7 +30,14 @@ from tacit.typing import Array
 
 __all__ = ["call", "is_loaded", "name"]
 
-_TARGETS = ("tacit_blocks", "tacit_streams", "tacit_words", "tacit_noise", "tacit_integers")
+_TARGETS = (
+    "tacit_blocks",
+    "tacit_streams",
+    "tacit_words",
+    "tacit_noise",
+    "tacit_integers",
+    "tacit_same",
+)
 
 
 def name() -> str:

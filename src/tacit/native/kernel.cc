@@ -172,6 +172,13 @@ ffi::Error integers(ffi::ThreadPool pool, Words keys, Words ratios, Words firsts
   return ffi::Error::Success();
 }
 
+// The same numbers, as a rule in the same place.
+ffi::Error same(ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> out) {
+  if (out->untyped_data() != x.untyped_data() && x.size_bytes() > 0)
+    std::memcpy(out->untyped_data(), x.untyped_data(), x.size_bytes());
+  return ffi::Error::Success();
+}
+
 // A pool of one thread that is busy until it is told otherwise, for a test.
 class BusyPool {
  public:
@@ -276,6 +283,9 @@ TACIT_HANDLER(tacit_integers, tacit::integers,
                   .Ret<Words>()
                   .Attr<int64_t>("num_columns")
                   .Attr<int64_t>("relative_error"));
+
+TACIT_HANDLER(tacit_same, tacit::same,
+              ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
 
 extern "C" {
 

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tacit.errors import InvalidArgumentError
+from tacit.privacy.materialised import materialised
 from tacit.typing import Array
 
 __all__ = [
@@ -96,8 +96,8 @@ def raised(value: Array, num_operations: int) -> Array:
 def nested_sum(squares: Array) -> tuple[Array, int]:
     """Sums positive terms over the last axis; returns also the number of operations of the sum.
 
-    Long sums are added in two stages, each of about the square root of the length. The barrier
-    keeps the compiler from merging them again.
+    Long sums are added in two stages, each of about the square root of the length. The
+    first stage is materialised, or the compiler might merge them again.
     """
     length = squares.shape[-1]
     if length <= _NESTED:
@@ -106,7 +106,7 @@ def nested_sum(squares: Array) -> tuple[Array, int]:
     outer = -(-length // inner)
     padding = [(0, 0)] * (squares.ndim - 1) + [(0, outer * inner - length)]
     padded = jnp.pad(squares, padding).reshape(*squares.shape[:-1], outer, inner)
-    return jnp.sum(lax.optimization_barrier(jnp.sum(padded, axis=-1)), axis=-1), inner + outer
+    return jnp.sum(materialised(jnp.sum(padded, axis=-1)), axis=-1), inner + outer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.bounds import squared_norms
 from tacit.privacy.clipping.rules import Lookup, Read, largest_spread, num_blocks
+from tacit.privacy.materialised import materialised
 from tacit.typing import Array
 
 __all__ = ["Contribution", "Formed", "InBlocks", "LookedUp", "Unused", "Way"]
@@ -85,7 +85,7 @@ class Formed:
         self, formed: Array, back: Callable[[Array], Array], words: str, num_formed: int
     ) -> None:
         # Norm and sum must be those of the same floats.
-        self.formed, self.back = lax.optimization_barrier(formed), back
+        self.formed, self.back = materialised(formed), back
         self.squared = jax.vmap(squared_norms)(self.formed)
         # Only the record itself is rounded.
         self.way = Way(words, num_formed, 0.5 * math.sqrt(formed[0].size))
@@ -111,7 +111,7 @@ class LookedUp:
         words: str,
     ) -> None:
         self.part, self.shape, self.back = part, shape, back
-        self.cotangents = lax.optimization_barrier(part.weighted(weight))
+        self.cotangents = materialised(part.weighted(weight))
         self.squared = replace(part, cotangents=self.cotangents).squared_norm(None)
         _, positions, features = self.cotangents.shape
         rounding = 0.5 * positions * math.sqrt(features)

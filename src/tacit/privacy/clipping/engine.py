@@ -35,7 +35,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from tacit.privacy.clipping import reference
 from tacit.privacy.clipping.adding import Adding
@@ -64,6 +63,7 @@ from tacit.privacy.clipping.rules import (
 from tacit.privacy.clipping.sites import Site, Value
 from tacit.privacy.clipping.tracing import Program
 from tacit.privacy.lattice import Lattice
+from tacit.privacy.materialised import materialised
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
 __all__ = ["Recipe", "clipped_sum_by_norms", "lattice_of", "make_recipe", "norms_and_sum", "ways"]
@@ -169,7 +169,10 @@ def norms_and_sum(
         spreads = [jnp.zeros_like(p.squared) if p.spread is None else p.spread for p in parts]
         others = clipping.factors(jax.tree.unflatten(treedef, spreads), clip_norm=clip_norm)
         factors = _smaller(factors, jax.tree.leaves(others))
-    weights = {id(factor): jnp.where(mask, factor * adding.units, 0.0) for factor in factors}
+    # Once, or every product below computes the weight of a record anew for each of its numbers.
+    weights = materialised(
+        {id(factor): jnp.where(mask, factor * adding.units, 0.0) for factor in factors}
+    )
     sums = [
         part.total(weights[id(factor)], adding) for part, factor in zip(parts, factors, strict=True)
     ]
@@ -229,9 +232,8 @@ class _Batch:
         program = recipe.program
         self.fixed = program.fixed_part()
         self.values = program.parameter_part(leaves, self.fixed)
-        # Norms and sums must read the same numbers; without a barrier a compiler may compute them
-        # twice, and round differently.
-        self.saved, self.cotangents = _as_they_are(jax.vmap(self._cotangents_of_one)(data))
+        # Norms and sums must read the same numbers.
+        self.saved, self.cotangents = materialised(jax.vmap(self._cotangents_of_one)(data))
         self.num_records = data[0].shape[0]
         self._formed: dict[Value, Array] = {}
         self._sums: dict[tuple[Value, int, int], Array] = {}
@@ -403,21 +405,20 @@ class _Batch:
         return self.recipe.program.parameter_part(leaves, self.fixed)
 
     def _derivative(self, leaf: int, value: Value) -> Array:
-        """Returns d value / d leaf of an elementwise map, in the layout of the value.
+        """Returns d value / d leaf of an elementwise map, in the layout of the value."""
+        return materialised(self._along_ones(leaf, value))  # norm and sum multiply by it
 
-        Norm and sum both multiply by these floats.
-        """
+    def _sign(self, leaf: int, value: Value) -> Array:
+        """Returns the derivative of a map that moves entries and changes all signs, or none."""
+        return self._along_ones(leaf, value).reshape(-1)[0]
+
+    def _along_ones(self, leaf: int, value: Value) -> Array:
         array = self.leaves[leaf]
-        found = jax.jvp(
+        return jax.jvp(
             lambda array: self._parameter_part(leaf, array)[value],
             (array,),
             (jnp.ones_like(array),),
         )[1]
-        return lax.optimization_barrier(found)
-
-    def _sign(self, leaf: int, value: Value) -> Array:
-        """Returns the derivative of a map that moves entries and changes all signs, or none."""
-        return self._derivative(leaf, value).reshape(-1)[0]
 
     def _back(self, leaf: int, path: Path) -> Callable[[Array], Array]:
         """Returns a function that brings arrays from the order of a value to that of the leaf.
@@ -442,16 +443,6 @@ class _Batch:
             return jax.vmap(run, in_axes=(None, *(0 for _ in data)), axis_size=count)(own, *data)
 
         return mapped
-
-
-def _as_they_are(tree: Tree) -> Tree:
-    """Makes sure that floats are computed once and read by all who use them."""
-    leaves, treedef = jax.tree.flatten(tree)
-    floats = [at for at, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    fixed = lax.optimization_barrier([leaves[at] for at in floats])
-    for at, leaf in zip(floats, fixed, strict=True):
-        leaves[at] = leaf
-    return jax.tree.unflatten(treedef, leaves)
 
 
 def _smaller(factors: list[Array], others: list[Array]) -> list[Array]:

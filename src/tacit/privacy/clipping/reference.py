@@ -12,6 +12,7 @@ from jax import lax
 from tacit import _tree
 from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.bounds import Clipping, squared_norms
+from tacit.privacy.materialised import materialised
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["clipped_gradient_sum", "clipped_sum", "in_chunks"]
@@ -59,8 +60,8 @@ def clipped_sum(
     """
 
     def contribution(record: Tree, key: Key, keep: Array) -> Tree:
-        # The barrier makes norm and sum read the same floats.
-        value = lax.optimization_barrier(_tree.at_least_float32(query(record, key)))
+        # Norm and sum must read the same numbers.
+        value = materialised(_tree.at_least_float32(query(record, key)))
         factors = clipping.factors(squared_norms(value), clip_norm=clip_norm)
         weights = jax.tree.map(lambda c: c * adding.units, factors)
         # A product with zero would let a NaN through; a selection does not.

@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tacit.privacy.lattice import LARGEST_OPERAND, gamma, nested_sum, raised
+from tacit.privacy.materialised import materialised
 from tacit.typing import Array
 
 __all__ = [
@@ -249,8 +250,8 @@ class Dense:
         inner_a = jnp.einsum("bgtk,bguk->bgtu", a, a, precision=_PRECISE)
         inner_d = jnp.einsum("bgtm,bgum->bgtu", d, d, precision=_PRECISE)
         _, groups, positions, contracted = self.inputs.shape
-        # The barrier keeps the compiler from adding all pairs of positions in one sequence.
-        rows = lax.optimization_barrier(jnp.sum(inner_a * inner_d, axis=3))
+        # Or the compiler might add all pairs of positions in one sequence.
+        rows = materialised(jnp.sum(inner_a * inner_d, axis=3))
         total = jnp.sum(rows, axis=(1, 2))
         free = self.cotangents.shape[-1]
         operations = contracted + free + (1 + groups) * positions + groups + 16
