@@ -24,7 +24,7 @@ gradients are summed in one of three ways, chosen from shapes alone:
 
 Where the derivative J of an elementwise function leads from a leaf to the value that is read, norm
 and sum multiply by the same floats J; other functions of a leaf are formed in the leaf's own space.
-Operands and cotangents pass a barrier, so that norms and sums read the same numbers.
+Operands and cotangents are computed once, so that norms and sums read the same numbers.
 """
 
 import functools
