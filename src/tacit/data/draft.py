@@ -105,12 +105,12 @@ def draft_schema(frame: pd.DataFrame, *, target: str | None = None) -> Draft:
     looks = {name: _look(name, frame[name], is_target=name == chosen) for name in names}
     if looks[chosen].table is None:
         raise InvalidArgumentError(
-            f"column {chosen!r} cannot be a target: {looks[chosen].notes[0]}. Give --target NAME."
+            f"column {chosen!r} cannot be a target: {looks[chosen].notes[0]}. Name another column as the target."
         )
     if all(look.table is None for name, look in looks.items() if name != chosen):
         raise InvalidArgumentError("no column but the target looks like a feature. Write a schema.")
     if target is None:
-        guess = "taken as the target because it comes last; choose another with --target NAME"
+        guess = "taken as the target because it comes last; name another if that is wrong"
         own = looks[chosen]
         looks[chosen] = _Look(table=own.table, notes=(guess, *own.notes))
     notes = [f"{name}: {note}" for name, look in looks.items() for note in look.notes]

@@ -23,7 +23,7 @@ def ledger_panel(path: str | os.PathLike[str], *, data_set: str | None = None) -
     if data_set is None:
         if len(known) != 1:
             raise LedgerError(
-                f"the ledger {path} has {len(known)} data sets; say which with --data-set NAME."
+                f"the ledger {path} has {len(known)} data sets; name one as data_set."
             )
         data_set = next(iter(known))
     record = ledger.data_set(data_set).record_in(ledger.state)

@@ -124,7 +124,7 @@ def _noise(release: GaussianSum, budget: Budget, ledger: DataSetLedger | None) -
     if math.isinf(factor):
         raise BudgetExceededError(
             f"the ledger {ledger.book.path} of {ledger.name!r} has too little left for epsilon"
-            f" {budget.epsilon:g}. Nothing was spent. Give a smaller --epsilon."
+            f" {budget.epsilon:g}. Nothing was spent. Give a smaller epsilon."
         )
     return own * factor
 
