@@ -57,8 +57,7 @@ def run(
         num_steps=num_steps,
         burn_in=num_steps // 4,
         thinning=1,
-        spent=start.plan.cost,
-        spent_is_secure=seed is None,
+        spent=start.checkpoint.cost,
     )
     # The start is a release that `spent` counts, so the chain may begin there.
     warm = model._replace(init=lambda key: point)

@@ -113,7 +113,7 @@ def run_chain(settings: Settings, train: Record, seed: int) -> Sequence[tacit.Fi
         if fits:
             # The last state is a release that `spent` counts, so the chain may go on from there.
             seen = _from(seen, jax.tree.map(lambda leaf: leaf[0, -1], fits[-1].posterior.kept))
-            plan = replace(plan, spent=fits[-1].plan.cost, spent_is_secure=False)
+            plan = replace(plan, spent=fits[-1].checkpoint.cost)
         budget = tacit.Budget.non_private()
         if "epsilon" in phase:
             budget = tacit.Budget(epsilon=phase["epsilon"], delta=settings["delta"])

@@ -15,6 +15,7 @@ import tacit
 from laws.cases import MODELS, engine, table
 from tacit import _display
 from tacit.numpyro import ProgramPosterior
+from tacit.privacy.cost import Cost
 from tacit.privacy.statement import make_statement
 
 BUDGET = tacit.Budget(epsilon=1e6, delta=1e-3)
@@ -82,11 +83,10 @@ def test_what_nobody_may_overlook_is_loud(fitted):
 
 def test_text_is_escaped_and_never_markup():
     statement = make_statement(
-        cost=dp_accounting.GaussianDpEvent(5.0),
+        cost=Cost(dp_accounting.GaussianDpEvent(5.0)),
         budget=BUDGET,
         unit="one <b>row</b> [red]x[/red]",
         num_units=3,
-        is_secure=True,
     )
     assert "<b>row" not in statement._repr_html_()
     assert "[red]x[/red]" in printed(statement, 200)

@@ -162,9 +162,11 @@ def test_the_statement_of_an_approximate_accountant_says_that_it_is_no_guarantee
 def test_a_private_choice_of_the_clip_norm_is_counted_by_plan_budget_and_statement():
     records, model = small_problem(), MODELS["dense"]
     budget = tacit.Budget(epsilon=3.0, delta=1e-3)
-    choice = tacit.private_clip_norm(model, records, budget=budget, noise_multiplier=2.0, seed=0)
-    method = small_sgld(clip_norm=choice.clip_norm)
-    plan = tacit.Plan(method=method, num_steps=5, spent=choice.cost)
+    clip_norm, cost = tacit.private_clip_norm(
+        model, records, budget=budget, noise_multiplier=2.0, seed=0
+    )
+    method = small_sgld(clip_norm=clip_norm)
+    plan = tacit.Plan(method=method, num_steps=5, spent=cost)
     charged = tacit.calibrate(plan, budget)
     without = charged.method.cost(5)
     assert budget.spent(without) < 0.95 * budget.spent(charged.cost) <= 0.95 * 3.0

@@ -68,6 +68,7 @@ from tacit.privacy.accounting import (
 )
 from tacit.privacy.budget import Budget, InMemoryLedger
 from tacit.privacy.clipping import Flat, Normalised, PerLayer, explain_clipping
+from tacit.privacy.cost import Cost
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.ledger import DataSetLedger, LedgerFile
 from tacit.privacy.mechanism import GaussianSum
@@ -105,6 +106,7 @@ __all__ = [
     "Budget",
     "BudgetExceededError",
     "CLTApproximation",
+    "Cost",
     "CrossRecordError",
     "DataSetLedger",
     "Ensemble",

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from tacit import cli
 from tacit.privacy.budget import RunRequest
+from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import LedgerFile
 
 BUDGET = ["--data-set", "census", "--epsilon", "1", "--delta", "1e-6"]
@@ -46,10 +47,12 @@ def test_create_sets_a_budget_and_adds_another_to_the_same_file(path):
 
 def test_show_tells_what_is_spent_the_runs_and_the_forks(path, census):
     assert "no run yet" in tacit("show", path).stdout
-    root = census.begin(RunRequest(cost=COST, purpose="fit SGLD", num_steps=5, is_secure=False))
+    root = census.begin(
+        RunRequest(cost=Cost(COST, is_secure=False), purpose="fit SGLD", num_steps=5)
+    )
     root.charge(COST, num_steps=2)
     for _ in range(2):
-        census.begin(RunRequest(cost=COST, parent=root.run_id, parent_step=2)).charge(COST)
+        census.begin(RunRequest(cost=Cost(COST), parent=root.run_id, parent_step=2)).charge(COST)
     told = json.loads(tacit("show", path, "--data-set", "census", "--json").stdout)
     (one,) = told["data_sets"]
     assert one["epsilon_spent"] == pytest.approx(census.spent)

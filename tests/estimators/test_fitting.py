@@ -13,6 +13,7 @@ from tacit.data import encode_table
 from tacit.errors import BudgetExceededError, InvalidArgumentError, TacitError
 from tacit.estimators import Recipe, fit_table, load_fitted_table, prepare
 from tacit.estimators.recipe import Facts, MethodName, completed
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import count_releases
 from tacit.privacy.sampling import FullBatch
 from tacit.privacy.statement.fields import checksum
@@ -145,7 +146,7 @@ def test_a_wrong_recipe_is_refused_by_name(arguments, message):
 def test_what_was_spent_before_is_counted_and_leaves_less():
     plain = prepare(ILL, num_records=200, budget=BUDGET)
     after = prepare(
-        ILL, num_records=200, budget=BUDGET, spent=plain.plan.method.release.cost_of(2.0)
+        ILL, num_records=200, budget=BUDGET, spent=Cost(plain.plan.method.release.cost_of(2.0))
     )
     assert BUDGET.spent(after.plan.cost) <= 5.0
     noises = [p.plan.method.release.noise_multiplier for p in (plain, after)]

@@ -34,17 +34,17 @@ def known(norms):
 @pytest.mark.parametrize("quantile", [0.25, 0.5, 0.9])
 def test_the_private_quantile_is_close_to_the_true_one(quantile):
     norms = np.random.default_rng(0).lognormal(0.0, 1.0, size=3000)
-    choice = private_clip_norm(
+    clip_norm, _ = private_clip_norm(
         linear(), known(norms), budget=BUDGET, noise_multiplier=5.0, quantile=quantile, seed=0
     )
-    assert choice.clip_norm == pytest.approx(np.quantile(norms, quantile), rel=0.3)
+    assert clip_norm == pytest.approx(np.quantile(norms, quantile), rel=0.3)
 
 
 def test_the_private_quantile_is_charged_as_one_full_batch_release():
-    choice = private_clip_norm(
+    _, cost = private_clip_norm(
         linear(), known(np.ones(50)), budget=BUDGET, noise_multiplier=3.0, seed=0
     )
-    assert choice.cost == FullBatch(num_records=50).cost(3.0)
+    assert cost.event == FullBatch(num_records=50).cost(3.0)
 
 
 @pytest.mark.parametrize("num_records", [60, 6])
@@ -54,17 +54,17 @@ def test_as_many_records_as_bins_or_units_are_no_reason_to_refuse(num_records):
         prior=FlatPrior(),
         likelihood=Categorical(num_classes=2),
     )
-    choice = private_clip_norm(
+    _, cost = private_clip_norm(
         model, known(np.ones(num_records)), budget=BUDGET, noise_multiplier=3.0
     )
-    assert choice.is_secure
+    assert cost.is_secure
 
 
 def test_a_seeded_choice_says_that_it_is_insecure():
-    choice = private_clip_norm(
+    _, cost = private_clip_norm(
         linear(), known(np.ones(5)), budget=BUDGET, noise_multiplier=3.0, seed=0
     )
-    assert not choice.is_secure
+    assert not cost.is_secure
 
 
 def test_the_private_quantile_is_refused_above_the_budget():
@@ -80,8 +80,10 @@ def test_the_private_quantile_is_refused_above_the_budget():
 def test_bad_records_do_not_spoil_the_private_quantile():
     norms = np.full(500, 2.0)
     norms[:5] = np.nan
-    choice = private_clip_norm(linear(), known(norms), budget=BUDGET, noise_multiplier=3.0, seed=0)
-    assert choice.clip_norm == pytest.approx(2.0, rel=0.3)
+    clip_norm, _ = private_clip_norm(
+        linear(), known(norms), budget=BUDGET, noise_multiplier=3.0, seed=0
+    )
+    assert clip_norm == pytest.approx(2.0, rel=0.3)
 
 
 def test_the_data_free_choice_is_the_median_norm_of_synthetic_records():

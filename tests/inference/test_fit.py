@@ -33,6 +33,7 @@ from tacit.inference import (
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.privacy.accounting import PLD, RDP, CLTApproximation
 from tacit.privacy.budget import Budget, InMemoryLedger
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import count_releases, event_from_json
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
@@ -322,7 +323,7 @@ def test_a_resumed_run_counts_what_was_executed_before_not_what_its_plan_would_h
     first = fit(quiet, model, records, budget=BUDGET)
     resumed = fit(noisy, model, records, budget=BUDGET, resume=first.checkpoint)
     assert "4 steps were made where 3 were declared" in resumed.statement.length
-    cost = resumed.checkpoint.cost
+    cost = resumed.checkpoint.cost.event
     assert event_from_json(resumed.statement.cost) == cost
     assert 0 <= resumed.statement.epsilon - AnytimeRDP().epsilon(cost, delta=BUDGET.delta) < 0.01
     assert PLD().epsilon(cost, delta=BUDGET.delta) < first.statement.epsilon + 0.5
@@ -386,7 +387,7 @@ def test_a_seeded_run_stays_insecure_when_resumed(model, records, tmp_path):
     assert checkpoint.cost == first.checkpoint.cost
     resumed = fit(plan(4), model, records, budget=BUDGET, resume=checkpoint)
     assert not resumed.statement.is_secure
-    assert not resumed.checkpoint.is_secure
+    assert not resumed.checkpoint.cost.is_secure
 
 
 def test_what_was_spent_before_is_counted_once_when_resumed_and_cannot_be_added(model, records):
@@ -416,7 +417,7 @@ def test_a_resumed_run_can_go_on_until_the_budget_is_spent(model, records):
 
 
 def test_a_seeded_choice_before_the_run_makes_it_insecure(model, records):
-    earlier = plan(2, spent=dp_accounting.GaussianDpEvent(6.0), spent_is_secure=False)
+    earlier = plan(2, spent=Cost(dp_accounting.GaussianDpEvent(6.0), is_secure=False))
     assert not fit(earlier, model, records, budget=BUDGET).statement.is_secure
 
 
@@ -485,7 +486,7 @@ def test_sizes_may_be_integers_of_numpy(model, records, sampling):
     ],
 )
 def test_every_cost_that_can_be_accounted_can_be_stated(spent):
-    statement = make_statement(cost=spent, budget=BUDGET, unit="row", num_units=N, is_secure=True)
+    statement = make_statement(cost=Cost(spent), budget=BUDGET, unit="row", num_units=N)
     assert statement.releases == 2
     assert statement.noise.startswith("Gaussian")
     assert json.dumps(statement.to_json(), allow_nan=False)
@@ -496,11 +497,10 @@ def test_every_cost_that_can_be_accounted_can_be_stated(spent):
 
 def test_releases_without_noise_are_stated_as_such():
     statement = make_statement(
-        cost=dp_accounting.GaussianDpEvent(0.0),
+        cost=Cost(dp_accounting.GaussianDpEvent(0.0)),
         budget=Budget.non_private(),
         unit="row",
         num_units=N,
-        is_secure=True,
     )
     assert statement.noise == "none"
     assert "NOT PRIVATE" in str(statement)

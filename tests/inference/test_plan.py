@@ -9,6 +9,7 @@ import pytest
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGD, SGLD, Plan, calibrate, calibrate_batch_size, calibrate_steps
 from tacit.privacy.budget import Budget
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
@@ -32,7 +33,7 @@ def test_calibrated_noise_is_within_the_budget_and_barely():
 
 
 def test_calibrated_noise_counts_chains_and_what_was_spent_before():
-    earlier = dp_accounting.GaussianDpEvent(4.0)
+    earlier = Cost(dp_accounting.GaussianDpEvent(4.0))
     alone = calibrate(plan(), BUDGET).method.release.noise_multiplier
     charged = calibrate(plan(spent=earlier), BUDGET)
     chains = calibrate(plan(num_chains=3), BUDGET)

@@ -18,6 +18,7 @@ import dp_accounting as dpa
 
 from tacit.errors import BudgetExceededError
 from tacit.privacy.budget import RunRequest
+from tacit.privacy.cost import Cost
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.ledger import LedgerFile
 
@@ -65,7 +66,7 @@ def race(folder):
     start, may_start = os.pipe()
 
     def work():
-        run = LedgerFile.open(ledger).data_set("census").begin(RunRequest(cost=COST))
+        run = LedgerFile.open(ledger).data_set("census").begin(RunRequest(cost=Cost(COST)))
         os.write(is_ready, b".")
         os.read(start, 1)  # all have begun before the first is charged
         try:
@@ -97,7 +98,7 @@ def kills(folder, num_kills):
     choose, seen = random.Random(0), []
 
     def work():
-        run = LedgerFile.open(ledger).data_set("census").begin(RunRequest(cost=COST))
+        run = LedgerFile.open(ledger).data_set("census").begin(RunRequest(cost=Cost(COST)))
         while True:
             run.charge(COST)
             release(folder / "released")

@@ -8,8 +8,9 @@ import pytest
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.privacy.accounting import GDP
-from tacit.privacy.bisection import Bisection, charged_key
+from tacit.privacy.bisection import Bisection
 from tacit.privacy.budget import Budget, InMemoryLedger
+from tacit.privacy.charging import charged_key
 from tacit.privacy.events import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
@@ -92,7 +93,11 @@ def test_a_key_is_given_only_for_what_budget_and_ledger_allow():
     with pytest.raises(BudgetExceededError):
         charged_key(cost, budget=Budget(epsilon=1.0, delta=1e-5), ledger=None, seed=0)
     ledger = InMemoryLedger()
-    key = charged_key(cost, budget=Budget(epsilon=math.inf, delta=1e-5), ledger=ledger, seed=None)
-    assert ledger.costs == [cost]
-    other = charged_key(cost, budget=Budget(epsilon=math.inf, delta=1e-5), ledger=None, seed=None)
+    key, paid = charged_key(
+        cost, budget=Budget(epsilon=math.inf, delta=1e-5), ledger=ledger, seed=None
+    )
+    assert ledger.costs == [cost] == [paid.event]
+    other, _ = charged_key(
+        cost, budget=Budget(epsilon=math.inf, delta=1e-5), ledger=None, seed=None
+    )
     assert (key != other).any() if key.shape else key != other

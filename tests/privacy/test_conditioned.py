@@ -21,6 +21,7 @@ from tacit.inference import SGHMC, SGLD
 from tacit.privacy import _renyi
 from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency, delta, epsilon
 from tacit.privacy.budget import Budget
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import (
     ConditionedPoissonDpEvent,
     count_releases,
@@ -356,11 +357,10 @@ def test_a_statement_of_a_conditioned_batch_is_confirmed_by_the_second_accountan
     capacity, adjacency
 ):
     statement = make_statement(
-        cost=conditioned(1000, 0.05, capacity, 1.5, 40),
+        cost=Cost(conditioned(1000, 0.05, capacity, 1.5, 40)),
         budget=Budget(epsilon=100.0, delta=1e-5, accountant=PLD(adjacency=adjacency)),
         unit="one record (one row)",
         num_units=1000,
-        is_secure=True,
     )
     found = verify_statement(statement.to_json())
     assert found.holds, found.verdict
@@ -435,11 +435,10 @@ def test_the_temperature_of_a_sampler_is_that_of_the_noise_on_its_estimates():
 def test_the_statement_shows_both_rates_of_a_sum():
     method = SGLD.fixed_temperature(sampling=TIGHT, clip_norm=2.0, step_size=1e-3)
     statement = make_statement(
-        cost=method.cost(3),
+        cost=Cost(method.cost(3)),
         budget=Budget(epsilon=100.0, delta=1e-5),
         unit="one record",
         num_units=30,
-        is_secure=True,
         method=method,
     )
     (engine,) = statement.engines

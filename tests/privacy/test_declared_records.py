@@ -21,6 +21,7 @@ from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.numpyro import DPSVI
 from tacit.privacy.accounting import PLD, RDP, Adjacency
 from tacit.privacy.budget import Budget, InMemoryLedger
+from tacit.privacy.cost import Cost
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import private_bounds
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
@@ -193,7 +194,7 @@ def test_a_run_that_promises_nothing_may_have_any_batch():
 
 
 def test_what_was_spent_on_every_record_is_refused_under_add_remove():
-    spent = replace(plan(poisson(40)), spent=dpa.GaussianDpEvent(9.0))
+    spent = replace(plan(poisson(40)), spent=Cost(dpa.GaussianDpEvent(9.0)))
     with pytest.raises(InvalidArgumentError, match=r"plan.spent"):
         fit(spent, MODEL, records(40), budget=BUDGET)
 

@@ -26,6 +26,7 @@ from tacit.errors import (
 from tacit.privacy import _gaussian
 from tacit.privacy.budget import Budget, RunRequest
 from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import ConditionedPoissonDpEvent, event_from_json, event_to_json
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.ledger import Fork, LedgerFile
@@ -144,7 +145,7 @@ def test_a_ledger_is_readable_by_its_owner_only(ledger):
 
 
 def test_every_charge_is_kept_with_all_that_is_needed_to_account_for_it_again(ledger, census):
-    run = census.begin(RunRequest(cost=CHEAP, purpose="fit SGD", num_steps=3))
+    run = census.begin(RunRequest(cost=Cost(CHEAP), purpose="fit SGD", num_steps=3))
     run.charge(CHEAP, num_steps=3)
     record = reopened(ledger).state.data_sets["census"]
     (kept,) = record.runs[run.run_id].charges
@@ -175,7 +176,7 @@ def test_a_run_is_asked_for_the_whole_before_it_reads_a_record(ledger, census):
 
     whole = dpa.SelfComposedDpEvent(CHEAP, 1000)
     with pytest.raises(BudgetExceededError):
-        census.begin(RunRequest(cost=whole, records=Untouchable()))
+        census.begin(RunRequest(cost=Cost(whole), records=Untouchable()))
     assert not ledger.state.data_sets["census"].runs
 
 
@@ -270,14 +271,14 @@ def test_a_tail_for_which_nothing_is_set_aside_is_not_accepted(old, name, tail):
 
 def test_records_that_look_different_under_one_name_only_warn(ledger, census):
     records = {"x": np.arange(6.0).reshape(3, 2), "y": jax.numpy.arange(3)}
-    request = RunRequest(cost=CHEAP, records=records)
+    request = RunRequest(cost=Cost(CHEAP), records=records)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         census.begin(request)
         census.begin(request)
     changed = {**records, "x": records["x"] + 1e-9}
     with pytest.warns(PrivacyWarning, match="do not look like those of earlier runs on 'census'"):
-        census.begin(RunRequest(cost=CHEAP, records=changed)).charge(CHEAP)
+        census.begin(RunRequest(cost=Cost(CHEAP), records=changed)).charge(CHEAP)
     clinic = ledger.register("clinic", RULE)
     with pytest.warns(PrivacyWarning, match="look the same as those of 'census'"):
         clinic.begin(request)
@@ -290,7 +291,7 @@ def test_a_fingerprint_tells_shapes_apart_and_differs_between_ledgers(tmp_path):
         for shape in ((2, 3), (3, 2)):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                data.begin(RunRequest(cost=CHEAP, records=np.zeros(shape)))
+                data.begin(RunRequest(cost=Cost(CHEAP), records=np.zeros(shape)))
         prints |= LedgerFile.open(tmp_path / name).state.data_sets["census"].fingerprints
     assert len(prints) == 4
 
@@ -298,12 +299,12 @@ def test_a_fingerprint_tells_shapes_apart_and_differs_between_ledgers(tmp_path):
 def test_two_runs_from_one_checkpoint_are_a_fork_and_both_are_charged(ledger, census):
     def run(num_steps, parent=None, step=None):
         cost = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(50.0), num_steps)
-        request = RunRequest(cost=cost, num_steps=num_steps, parent=parent, parent_step=step)
+        request = RunRequest(cost=Cost(cost), num_steps=num_steps, parent=parent, parent_step=step)
         made = census.begin(request)
         made.charge(cost, num_steps=num_steps)
         return made.run_id
 
-    root_request = RunRequest(cost=CHEAP, num_steps=10)
+    root_request = RunRequest(cost=Cost(CHEAP), num_steps=10)
     root = census.begin(root_request)
     root.charge(dpa.GaussianDpEvent(50.0), num_steps=6)  # and then it died
     first = run(4, root.run_id, 6)
@@ -321,7 +322,7 @@ def test_two_runs_from_one_checkpoint_are_a_fork_and_both_are_charged(ledger, ce
 
 def test_a_checkpoint_that_was_not_paid_for_here_warns(census):
     with pytest.warns(PrivacyWarning, match="was not charged here"):
-        census.begin(RunRequest(cost=CHEAP, parent="elsewhere", parent_step=5))
+        census.begin(RunRequest(cost=Cost(CHEAP), parent="elsewhere", parent_step=5))
 
 
 def test_the_head_is_another_after_every_entry_and_old_heads_stay_known(ledger, census):
@@ -333,7 +334,7 @@ def test_the_head_is_another_after_every_entry_and_old_heads_stay_known(ledger, 
 
 def test_no_record_and_no_sum_of_records_is_in_the_file(ledger, census):
     secret = np.frombuffer(b"Zoe lives alone.", dtype=np.uint8)
-    census.begin(RunRequest(cost=CHEAP, records=secret)).charge(CHEAP)
+    census.begin(RunRequest(cost=Cost(CHEAP), records=secret)).charge(CHEAP)
     content = ledger.path.read_bytes()
     assert b"Zoe" not in content
     assert json.dumps(secret.tolist()).encode() not in content

@@ -15,6 +15,7 @@ from tacit.inference import SGLD, SWAG
 from tacit.privacy import accounting
 from tacit.privacy.accounting import PLD, RDP, Adjacency
 from tacit.privacy.budget import Budget
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import ParallelDpEvent
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
@@ -47,11 +48,10 @@ COSTS = {
 
 def state(cost=POISSON, *, accountant=None, epsilon=100.0, is_secure=True):
     return make_statement(
-        cost=cost,
+        cost=Cost(cost, is_secure=is_secure),
         budget=Budget(epsilon=epsilon, delta=1e-5, accountant=accountant or PLD()),
         unit="one record (one row)",
         num_units=1000,
-        is_secure=is_secure,
     )
 
 
@@ -151,11 +151,10 @@ def of_a_method():
         step_size=1e-3,
     )
     statement = make_statement(
-        cost=POISSON,
+        cost=Cost(POISSON),
         budget=Budget(epsilon=100.0, delta=1e-5),
         unit="one record (one row)",
         num_units=1000,
-        is_secure=True,
         method=method,
     ).to_json()
     assert verify_statement(statement).holds
@@ -323,11 +322,10 @@ def test_every_configured_sum_is_stated_with_its_clip():
     release = GaussianSum(sampling=sampling, clip_norm=0.5, noise_multiplier=1.0)
     method = SWAG(start=1, base=SGLD.fixed_noise(release=release, step_size=0.1))
     statement = make_statement(
-        cost=method.cost(5),
+        cost=Cost(method.cost(5)),
         budget=Budget(epsilon=10.0, delta=1e-5),
         unit="one record",
         num_units=1000,
-        is_secure=True,
         method=method,
         num_steps=5,
     )
@@ -347,9 +345,7 @@ def test_the_summary_names_the_change_that_it_compares():
 
 def test_a_delta_that_would_let_a_record_be_published_is_said_aloud():
     budget = Budget(epsilon=100.0, delta=1e-3)
-    statement = make_statement(
-        cost=POISSON, budget=budget, unit="one row", num_units=1000, is_secure=True
-    )
+    statement = make_statement(cost=Cost(POISSON), budget=budget, unit="one row", num_units=1000)
     assert "MIND: delta is not below 1/1000" in statement.summary
 
 

@@ -91,7 +91,7 @@ def run_private(scores, **settings):
 def test_with_next_to_no_noise_the_private_threshold_is_the_public_one_rounded_up():
     scores = np.random.default_rng(0).random(2000)
     public = public_threshold(scores, miscoverage=0.1)
-    private = run_private(scores, noise_multiplier=1e-4, failure=1e-6)
+    private, _ = run_private(scores, noise_multiplier=1e-4, failure=1e-6)
     assert public <= private.threshold <= public + 2 / 254
     assert private.margin < 0.01
 
@@ -99,7 +99,7 @@ def test_with_next_to_no_noise_the_private_threshold_is_the_public_one_rounded_u
 @pytest.fixture(scope="module")
 def thresholds():
     scores = np.random.default_rng(0).random(1000)
-    return scores, [run_private(scores, seed=seed, failure=0.01) for seed in range(60)]
+    return scores, [run_private(scores, seed=seed, failure=0.01)[0] for seed in range(60)]
 
 
 def test_noise_never_takes_the_threshold_below_what_coverage_needs(thresholds):
@@ -122,7 +122,7 @@ def test_private_coverage_exceeds_the_asked_by_little_more_than_the_margin(thres
 
 
 def test_noise_that_hides_everything_gives_a_set_of_all_classes():
-    choice = run_private(np.random.default_rng(0).random(200), noise_multiplier=50.0)
+    choice, _ = run_private(np.random.default_rng(0).random(200), noise_multiplier=50.0)
     assert choice.threshold == math.inf
     assert prediction_sets(lac_scores([[0.999, 0.001]]), choice.threshold).all()
 
@@ -130,9 +130,9 @@ def test_noise_that_hides_everything_gives_a_set_of_all_classes():
 def test_scores_that_are_no_numbers_count_as_the_largest():
     scores = np.full(1000, 0.2)
     scores[:150] = np.nan
-    assert run_private(scores, noise_multiplier=0.1).threshold == math.inf
+    assert run_private(scores, noise_multiplier=0.1)[0].threshold == math.inf
     scores[:150] = 0.1
-    assert run_private(scores, noise_multiplier=0.1).threshold == pytest.approx(0.2, abs=1 / 254)
+    assert run_private(scores, noise_multiplier=0.1)[0].threshold == pytest.approx(0.2, abs=1 / 254)
 
 
 def test_the_private_threshold_is_charged_before_a_record_is_read():
@@ -157,10 +157,10 @@ def test_the_private_threshold_is_charged_before_a_record_is_read():
 
 def test_what_a_threshold_cost_is_returned_with_it():
     ledger = InMemoryLedger()
-    choice = run_private(np.full(200, 0.2), ledger=ledger, num_queries=4)
-    assert ledger.costs == [choice.cost]
-    assert not choice.is_secure
-    assert run_private(np.full(200, 0.2), seed=None, num_queries=4).is_secure
+    _, cost = run_private(np.full(200, 0.2), ledger=ledger, num_queries=4)
+    assert ledger.costs == [cost.event]
+    assert not cost.is_secure
+    assert run_private(np.full(200, 0.2), seed=None, num_queries=4)[1].is_secure
 
 
 @pytest.mark.parametrize(

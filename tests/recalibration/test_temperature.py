@@ -72,14 +72,14 @@ def run_private(probabilities, labels, **settings):
 def test_with_next_to_no_noise_the_private_temperature_is_the_public_one_to_the_grid():
     told, labels = predictions(2000)
     ratio = (20 / 0.05) ** (1 / 254)
-    private = run_private(told, labels, noise_multiplier=1e-4, clip_norm=50.0).temperature
+    private = run_private(told, labels, noise_multiplier=1e-4, clip_norm=50.0)[0]
     assert public_temperature(told, labels) == pytest.approx(private, rel=1.01 * (ratio - 1))
 
 
 def test_a_private_temperature_is_close_at_a_modest_price():
     told, labels = predictions(4000)
     public = public_temperature(told, labels)
-    found = [run_private(told, labels, seed=seed).temperature for seed in range(6)]
+    found = [run_private(told, labels, seed=seed)[0] for seed in range(6)]
     np.testing.assert_allclose(found, public, rtol=0.2)
     for temperature in found:
         assert nll(apply_temperature(told, temperature), labels) < nll(told, labels) - 0.02
@@ -87,10 +87,10 @@ def test_a_private_temperature_is_close_at_a_modest_price():
 
 def test_bad_rows_do_not_spoil_the_private_temperature():
     told, labels = predictions(2000)
-    clean = run_private(told, labels, noise_multiplier=0.1).temperature
+    clean = run_private(told, labels, noise_multiplier=0.1)[0]
     told = told.copy()
     told[:5] = np.nan
-    spoiled = run_private(told, labels, noise_multiplier=0.1).temperature
+    spoiled = run_private(told, labels, noise_multiplier=0.1)[0]
     assert spoiled == pytest.approx(clean, rel=0.06)
 
 
@@ -98,10 +98,10 @@ def test_one_record_moves_the_slope_by_at_most_the_clip():
     told, labels = predictions(200)
     told[0] = [1.0, 0.0, 0.0]  # a slope of 69 nats at temperature one
     labels[0] = 1
-    clipped = run_private(told, labels, noise_multiplier=1e-4, clip_norm=0.5).temperature
-    without = run_private(told[1:], labels[1:], noise_multiplier=1e-4, clip_norm=0.5).temperature
+    clipped = run_private(told, labels, noise_multiplier=1e-4, clip_norm=0.5)[0]
+    without = run_private(told[1:], labels[1:], noise_multiplier=1e-4, clip_norm=0.5)[0]
     assert clipped == pytest.approx(without, rel=0.1)
-    loose = run_private(told, labels, noise_multiplier=1e-4, clip_norm=1e3).temperature
+    loose = run_private(told, labels, noise_multiplier=1e-4, clip_norm=1e3)[0]
     assert loose > 1.1 * without
 
 
@@ -128,9 +128,9 @@ def test_the_private_temperature_is_charged_before_a_record_is_read():
 
 def test_what_a_temperature_cost_is_returned_with_it():
     ledger = InMemoryLedger()
-    choice = run_private(*predictions(50), ledger=ledger, num_queries=3)
-    assert ledger.costs == [choice.cost]
-    assert not choice.is_secure
+    _, cost = run_private(*predictions(50), ledger=ledger, num_queries=3)
+    assert ledger.costs == [cost.event]
+    assert not cost.is_secure
 
 
 @pytest.mark.parametrize(

@@ -94,11 +94,10 @@ def test_a_seeded_run_says_so_first(full_run, fitted):
 
 def test_a_run_without_privacy_says_so_first(bare_run, fitted):
     statement = tacit.privacy.statement.make_statement(
-        cost=fitted[0].plan.cost,
+        cost=tacit.Cost(fitted[0].plan.cost),
         budget=tacit.Budget.non_private(),
         unit="one record",
         num_units=400,
-        is_secure=True,
     )
     assert math.isinf(statement.epsilon)
     statement.save(bare_run)

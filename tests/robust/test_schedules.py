@@ -56,7 +56,7 @@ def in_stages(records):
 
 def test_a_run_resumed_under_another_model_counts_all_that_was_executed(in_stages):
     assert in_stages.statement.releases == 4
-    assert count_releases(in_stages.checkpoint.cost) == count_releases(BASE.cost(4))
+    assert count_releases(in_stages.checkpoint.cost.event) == count_releases(BASE.cost(4))
     # What the first stage retained is still there: drop it where it is of no use.
     assert in_stages.posterior.num_kept == 2
 
@@ -67,7 +67,9 @@ def test_a_schedule_takes_the_steps_that_stages_would_take(in_stages, records):
     )
     whole = fit(plan, MODEL, records, budget=BUDGET, seed=1)
     assert equal(whole, in_stages)
-    assert count_releases(whole.checkpoint.cost) == count_releases(in_stages.checkpoint.cost)
+    assert count_releases(whole.checkpoint.cost.event) == count_releases(
+        in_stages.checkpoint.cost.event
+    )
     # Stages that nobody declared may have been added for what the first one showed.
     assert whole.statement.epsilon < in_stages.statement.epsilon
     constant = Plan(method=scheduled(lambda step: jnp.float32(0.0)), num_steps=4, thinning=2)

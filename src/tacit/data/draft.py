@@ -105,7 +105,7 @@ def draft_schema(frame: pd.DataFrame, *, target: str | None = None) -> Draft:
     looks = {name: _look(name, frame[name], is_target=name == chosen) for name in names}
     if looks[chosen].table is None:
         raise InvalidArgumentError(
-            f"column {chosen!r} cannot be a target: {looks[chosen].notes[0]}. Name another column as the target."
+            f"column {chosen!r} cannot be a target: {looks[chosen].notes[0]}. Name another column."
         )
     if all(look.table is None for name, look in looks.items() if name != chosen):
         raise InvalidArgumentError("no column but the target looks like a feature. Write a schema.")

@@ -13,6 +13,7 @@ from tacit.data import Numeric, Schema, as_records
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.cost import Cost
 from tacit.privacy.private_bounds import (
     BoundsSearch,
     PrivateBounds,
@@ -130,8 +131,10 @@ class UnknownColumns:
         )
         return cls(values=values, mask=mask, search=search)
 
-    def find(self, *, budget: Budget, seed: int | None, ledger: Ledger | None) -> PrivateBounds:
-        """Pays, and returns private bounds.
+    def find(
+        self, *, budget: Budget, seed: int | None, ledger: Ledger | None
+    ) -> tuple[PrivateBounds, Cost]:
+        """Pays, and returns private bounds and what they cost.
 
         Guarantee:
           As `private_bounds`.

@@ -5,12 +5,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dp_accounting
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pandas as pd
-from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
 from tacit import _check
@@ -44,6 +42,7 @@ from tacit.models import (
 )
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibrate import extra_noise
+from tacit.privacy.cost import Cost
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
 from tacit.privacy.statement import require_adjacency
@@ -83,8 +82,7 @@ def prepare(
     num_records: int,
     budget: Budget,
     left: Budget | None = None,
-    spent: DpEvent | None = None,
-    spent_is_secure: bool = True,
+    spent: Cost | None = None,
 ) -> Prepared:
     """Returns a model and the plan that spends the budget on it.
 
@@ -101,7 +99,6 @@ def prepare(
         it counts a little more than ``budget`` does, so noise is made enough for both; but not for
         much less than ``budget``: then the ledger will refuse the fit.
       spent: what else is released on these records for this fit, such as private bounds.
-      spent_is_secure: whether its noise comes from a secret key.
 
     Example:
       >>> from tacit.data import ADULT_SCHEMA
@@ -135,11 +132,7 @@ def prepare(
     is_private = math.isfinite(budget.epsilon)
     plan = _plan(recipe, num_records, is_private=is_private)
     require_adjacency(plan.method, budget)
-    plan = replace(
-        plan,
-        spent=dp_accounting.NoOpDpEvent() if spent is None else spent,
-        spent_is_secure=spent_is_secure,
-    )
+    plan = replace(plan, spent=Cost.nothing() if spent is None else spent)
     return Prepared(
         schema=schema,
         recipe=recipe,

@@ -67,14 +67,13 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # t
         budget = Budget(epsilon=self.epsilon, delta=self.delta)
         values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         unknown = UnknownColumns.of_rows(values, budget=budget, share=1.0)
-        found = unknown.find(budget=budget, seed=self.random_state, ledger=self.ledger)
+        found, cost = unknown.find(budget=budget, seed=self.random_state, ledger=self.ledger)
         self.low_, self.high_ = found.low, found.high
         self.privacy_ = make_statement(
-            cost=found.cost,
+            cost=cost,
             budget=budget,
             unit="one record (one row)",
             num_units=len(values),
-            is_secure=found.is_secure,
             is_charged=self.ledger is not None,
         )
         return self

@@ -24,6 +24,7 @@ from tacit.estimators.recipe import Recipe
 from tacit.estimators.refits import warn_of_refits
 from tacit.inference import ProgressBar
 from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.private_bounds import PrivateBounds
 from tacit.privacy.statement import Statement
@@ -129,8 +130,7 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             num_records=len(encoded.records.weight),
             budget=budget,
             left=self._left(),
-            spent=None if search is None else search.cost,
-            spent_is_secure=seed is None,
+            spent=None if search is None else Cost(search.cost, is_secure=bounds_seed is None),
         )
         plan = prepared.plan
         if self.ledger is not None:
@@ -138,7 +138,7 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             self.ledger.ask(plan.cost)
         self._warn_of_refits(X, y, plan.cost, budget)
         if unknown is not None:
-            found = unknown.find(budget=budget, seed=bounds_seed, ledger=self.ledger)
+            found, _ = unknown.find(budget=budget, seed=bounds_seed, ledger=self.ledger)
             encoded = self._encode(rows, found)
         return self._run(encoded.records, replace(prepared, schema=encoded.schema), seed=seed)
 

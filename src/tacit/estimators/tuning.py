@@ -19,9 +19,10 @@ from tacit.estimators.preparing import Prepared, prepare
 from tacit.estimators.recipe import Recipe
 from tacit.estimators.table_estimator import TableEstimator
 from tacit.metrics import RegressionUncertainty
-from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibrate import extra_noise, smallest_noise
+from tacit.privacy.charging import charged_key
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import composed
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import bounds_noise
@@ -121,7 +122,7 @@ def tune(
         chosen.ledger.ask(total)
     chosen._warn_of_refits(X, y, total, budget)
     if unknown is not None:
-        found = unknown.find(budget=budget, seed=bounds_seed, ledger=chosen.ledger)
+        found, _ = unknown.find(budget=budget, seed=bounds_seed, ledger=chosen.ledger)
         encoded = chosen._encode(rows, found)
     records = encoded.records
     tables = []
@@ -129,12 +130,11 @@ def tune(
         others = [other.plan.cost for at, other in enumerate(plans) if at != number]
         plan = replace(
             prepared.plan,
-            spent=composed(before, *others),
-            spent_is_secure=seed is None,
+            spent=Cost(composed(before, *others), is_secure=seed is None),
         )
         own = replace(prepared, schema=encoded.schema, plan=plan)
         tables.append(fit_table(records, own, seed=seed, ledger=chosen.ledger))
-    key = charged_key(
+    key, _ = charged_key(
         scoring.cost,
         budget=budget,
         ledger=chosen.ledger,

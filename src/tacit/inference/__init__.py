@@ -3,7 +3,6 @@
 from tacit.inference.base import Kernel, Method, Objective
 from tacit.inference.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tacit.inference.clip_norm import (
-    ClipNormChoice,
     data_free_clip_norm,
     private_clip_norm,
     synthetic_records,
@@ -32,7 +31,6 @@ __all__ = [
     "SWAG",
     "VI",
     "Checkpoint",
-    "ClipNormChoice",
     "Constant",
     "Cosine",
     "Cyclical",

@@ -9,6 +9,7 @@ from tacit.inference.checkpoint import Checkpoint
 from tacit.inference.plan import Plan
 from tacit.privacy.adjacency import Adjacency
 from tacit.privacy.budget import Ledger, Run, RunRequest
+from tacit.privacy.cost import Cost
 from tacit.processes import on_coordinator
 from tacit.typing import Tree
 
@@ -58,14 +59,12 @@ class Charges:
                 PrivacyWarning,
                 stacklevel=3,
             )
-        cost = plan.cost_between(start, stop)
         request = RunRequest(
-            cost=cost,
+            cost=Cost(plan.cost_between(start, stop), is_secure=is_secure),
             purpose=f"fit {type(plan.method).__name__}",
             num_steps=stop - start,
             parent=None if parent is None else parent.run_id,
             parent_step=None if parent is None else parent.step,
-            is_secure=is_secure,
             records=records,
             adjacency=adjacency,
         )

@@ -5,13 +5,13 @@ import os
 from typing import Any, NamedTuple
 
 import jax
-from dp_accounting import DpEvent
 
 from tacit import _artefact
 from tacit.errors import TacitError
 from tacit.inference.compiled import step_on_table
 from tacit.inference.plan import Plan
 from tacit.models import Model
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import event_from_json, event_to_json
 from tacit.privacy.statement.text import ARITHMETIC
 from tacit.privacy.stopping import Declared
@@ -35,7 +35,6 @@ class Checkpoint(NamedTuple):
       kept: states retained so far, ``(num_chains, num_kept, ...)``; None before the first.
       info: mean `Info` of the steps just before each of them.
       cost: all that was executed to come here, with what the plan had spent before.
-      is_secure: whether all of its noise came from secret keys.
       run_id: what the ledger called the run; None where there was no ledger.
       declared: what the run was declared to be before its first step, which its statement is made
         of however early it ends; None where that is not known.
@@ -45,8 +44,7 @@ class Checkpoint(NamedTuple):
     states: Tree
     kept: Tree
     info: Tree
-    cost: DpEvent
-    is_secure: bool
+    cost: Cost
     run_id: str | None = None
     declared: Declared | None = None
 
@@ -64,9 +62,9 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -
         {
             "step": checkpoint.step,
             "has_kept": checkpoint.kept is not None,
-            "cost": event_to_json(checkpoint.cost),
+            "cost": event_to_json(checkpoint.cost.event),
             "arithmetic": ARITHMETIC,
-            "is_secure": checkpoint.is_secure,
+            "is_secure": checkpoint.cost.is_secure,
             "run_id": checkpoint.run_id,
             "declared": _declared_to_json(checkpoint.declared),
         },
@@ -115,8 +113,7 @@ def load_checkpoint(
         states=states,
         kept=kept,
         info=None if kept is None else info,
-        cost=event_from_json(document["cost"]),
-        is_secure=document["is_secure"],
+        cost=Cost(event_from_json(document["cost"]), is_secure=document["is_secure"]),
         run_id=document["run_id"],
         # Earlier versions did not write it.
         declared=_declared_from_json(document.get("declared")),

@@ -1,42 +1,25 @@
 """Choosing the clip norm: from synthetic records for nothing, or privately for a price."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting import DpEvent
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.base import objective_of
 from tacit.models import Model, Moments
-from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.charging import charged_key
 from tacit.privacy.clipping import squared_norms
+from tacit.privacy.cost import Cost
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import seeded_key
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
-__all__ = ["ClipNormChoice", "data_free_clip_norm", "private_clip_norm", "synthetic_records"]
-
-
-class ClipNormChoice(NamedTuple):
-    """A clip norm and what choosing it cost, both of which a plan has to know.
-
-    ``Plan(spent=choice.cost, spent_is_secure=choice.is_secure)`` counts it.
-
-    Attributes:
-      clip_norm: the norm.
-      cost: what was released to choose it.
-      is_secure: whether the noise came from a secret key.
-    """
-
-    clip_norm: float
-    cost: DpEvent
-    is_secure: bool
+__all__ = ["data_free_clip_norm", "private_clip_norm", "synthetic_records"]
 
 
 def synthetic_records(model: Model, inputs: Input, *, seed: int = 0) -> Record:
@@ -103,16 +86,16 @@ def private_clip_norm(
     num_bins: int = 60,
     seed: int | None = None,
     ledger: Ledger | None = None,
-) -> ClipNormChoice:
-    """Returns a private quantile of the gradient norms at a random, data-independent start.
+) -> tuple[float, Cost]:
+    """Returns a private quantile of the gradient norms at a random start, and what it cost.
 
     Each record falls into one of ``num_bins`` geometric bins of gradient norm; one noisy histogram
     is released and the quantile read off it.
 
     Guarantee:
       One full-batch Gaussian release of sensitivity one; its cost is returned and must be
-      counted: ``Plan(spent=choice.cost, spent_is_secure=choice.is_secure)``. Raises
-      `BudgetExceededError` before reading a record when the budget does not allow it.
+      counted: ``Plan(spent=cost)``. Raises `BudgetExceededError` before reading a record when the
+      budget does not allow it.
 
     Args:
       model: what will be fitted.
@@ -138,7 +121,7 @@ def private_clip_norm(
         noise_multiplier=noise_multiplier,
         chunk_size=256,
     )
-    key = charged_key(
+    key, cost = charged_key(
         release.cost,
         budget=budget,
         ledger=ledger,
@@ -166,7 +149,7 @@ def private_clip_norm(
     # Post-processing: a running maximum makes the noisy distribution function monotone.
     cumulative = np.maximum.accumulate(np.cumsum(counts))
     at = min(int(np.searchsorted(cumulative, quantile * num_records)), num_bins - 1)
-    return ClipNormChoice(float(edges[at]), release.cost, is_secure=seed is None)
+    return float(edges[at]), cost
 
 
 def _gradient_norm(model: Model, params: Params) -> Callable[[Record, Key], Scalar]:

@@ -28,7 +28,8 @@ from tacit.models import Model
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.clipping.isolation import require_no_table
-from tacit.privacy.events import composed, count_releases, event_to_json
+from tacit.privacy.cost import Cost
+from tacit.privacy.events import count_releases, event_to_json
 from tacit.privacy.statement import Statement, make_statement, require_adjacency
 from tacit.privacy.stopping import AnytimeRDP, Declared, claim_of
 from tacit.processes import on_coordinator, require_agreement, shared_fresh_key
@@ -145,8 +146,8 @@ def fit(
     feed = feed_of(records, kernel, shape, num_chains=plan.num_chains)
     chunk_steps = min(chunk_steps, feed.max_steps or chunk_steps, num_steps - start)
 
-    def cost_until(step: int) -> DpEvent:
-        return composed(history, plan.cost_between(start, step))
+    def cost_until(step: int) -> Cost:
+        return history + Cost(plan.cost_between(start, step), is_secure=seed is None)
 
     def checkpoint_at(step: int) -> Checkpoint:
         return Checkpoint(
@@ -154,7 +155,6 @@ def fit(
             chains.states,
             *chains.retained,
             cost_until(step),
-            is_secure,
             charges.run_id,
             claim.declared,
         )
@@ -165,23 +165,22 @@ def fit(
         if progress is not None and spent_at is not None:
             progress(step=step, num_steps=num_steps, epsilon=spent_at(step))
 
+    whole = cost_until(num_steps)
     claim = claim_of(
-        cost_until(num_steps),
+        whole.event,
         num_steps=num_steps,
-        declared=_declared(resume, num_steps, cost_until(num_steps)),
+        declared=_declared(resume, num_steps, whole.event),
         budget=budget,
     )
     claim.budget.require(claim.cost)
     _warn_if_weak(plan, budget)
-    is_secure = seed is None and (plan.spent_is_secure if resume is None else resume.is_secure)
     rows_per_unit = _rows_per_unit(records)
     # All that could fail is made now: nothing may go wrong once records were read and paid for.
     statement = make_statement(
-        cost=claim.cost,
+        cost=replace(whole, event=claim.cost),
         budget=claim.budget,
         unit=_unit(rows_per_unit),
         num_units=plan.method.public_records,
-        is_secure=is_secure,
         method=plan.method,
         num_steps=num_steps,
         length=claim.length,
@@ -193,7 +192,7 @@ def fit(
     require_agreement(
         records=str((plan.method.num_records, as_table(records).record)),
         mesh=describe_mesh(getattr(records, "mesh", None)),
-        plan=str((event_to_json(cost_until(num_steps)), plan.kept_steps, chunk_steps)),
+        plan=str((event_to_json(whole.event), plan.kept_steps, chunk_steps)),
         states=str((plan.num_chains, shape)),
         seed=str(seed),
         resume=str(start),
@@ -251,7 +250,7 @@ def _epsilon_curve(spent: Callable[[int], float], stops: list[int]) -> Callable[
 
 
 def _steps_until_spent(
-    plan: Plan, budget: Budget, start: int, history: DpEvent, resume: Checkpoint | None
+    plan: Plan, budget: Budget, start: int, history: Cost, resume: Checkpoint | None
 ) -> int:
     """Returns at which step a plan of no length of its own ends."""
     declared = None if resume is None else resume.declared
@@ -296,13 +295,13 @@ def _require_fitting_checkpoint(
 ) -> None:
     wanted = jax.tree.map(lambda leaf: (plan.num_chains, *leaf.shape), shape)
     found = jax.tree.map(jnp.shape, resume.states)
-    require_adjacency(plan.method, budget, spent=resume.cost)
+    require_adjacency(plan.method, budget, spent=resume.cost.event)
     if found != wanted:
         raise InvalidArgumentError(
             f"resume does not fit the plan and model: its states have shapes {found}, where"
             f" {wanted} is wanted. Resume with the plan and model of the run that made it."
         )
-    if not count_releases(plan.spent) <= count_releases(resume.cost):
+    if not count_releases(plan.spent.event) <= count_releases(resume.cost.event):
         raise InvalidArgumentError(
             "plan.spent must be part of what resume was made with, which is all that is counted;"
             f" got {plan.spent!r}. Resume with the plan of the run that made it."
@@ -310,7 +309,7 @@ def _require_fitting_checkpoint(
 
 
 def _require_fitting_records(plan: Plan, records: Table | Record, budget: Budget) -> None:
-    require_adjacency(plan.method, budget, spent=plan.spent)
+    require_adjacency(plan.method, budget, spent=plan.spent.event)
     if not isinstance(records, Record | Distributed | OnHost):
         raise InvalidArgumentError(
             f"records must be a Record table; got {type(records).__name__}. Make one with"

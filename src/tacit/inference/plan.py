@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-import dp_accounting
 from dp_accounting import DpEvent
 
 from tacit import _check, _display
@@ -12,6 +11,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.inference.base import Method
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibrate import largest_batch, most_steps, smallest_noise
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import composed, repeated
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
 from tacit.privacy.statement import (
@@ -39,9 +39,8 @@ class Plan:
       burn_in: steps whose states are not retained; they are released and cost all the same.
       thinning: every how many steps a state is retained, counted back from the last step, which
         always is. None retains only the last.
-      spent: releases already made on these records for this plan, such as a private choice of
-        the clip norm; counted in its cost.
-      spent_is_secure: whether their noise came from a secret key; `ClipNormChoice.is_secure`.
+      spent: what was already released on these records for this plan, such as a private choice
+        of the clip norm; counted in its cost.
     """
 
     method: Method
@@ -49,10 +48,14 @@ class Plan:
     num_chains: int = 1
     burn_in: int = 0
     thinning: int | None = None
-    spent: DpEvent = field(default_factory=dp_accounting.NoOpDpEvent)
-    spent_is_secure: bool = True
+    spent: Cost = field(default_factory=Cost.nothing)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.spent, Cost):
+            raise InvalidArgumentError(
+                f"spent must be a tacit.Cost; got {self.spent!r}. Functions that release something"
+                " return one, and fit.checkpoint.cost is that of a fit."
+            )
         _check.positive_integer(num_chains=self.num_chains)
         _check.non_negative_integer(burn_in=self.burn_in)
         if self.thinning is not None:
@@ -92,7 +95,7 @@ class Plan:
 
     def cost_until(self, step: int) -> DpEvent:
         """The cost of a run that made the first ``step`` steps of every chain."""
-        return composed(self.spent, self.cost_between(0, step))
+        return composed(self.spent.event, self.cost_between(0, step))
 
     def cost_between(self, start: int, stop: int) -> DpEvent:
         """The cost of steps ``start`` to ``stop`` of every chain."""
@@ -149,7 +152,7 @@ def calibrate_steps(plan: Plan, budget: Budget, *, start: int = 0) -> Plan:
         )
 
     def cost_of(num_steps: int) -> DpEvent:
-        return composed(plan.spent, plan.cost_between(start, start + num_steps))
+        return composed(plan.spent.event, plan.cost_between(start, start + num_steps))
 
     return plan.with_steps(start + most_steps(cost_of, budget))
 

@@ -9,6 +9,7 @@ from tacit.numpyro.losses import PrivateLoss
 from tacit.numpyro.prepared import Prepared, is_traced
 from tacit.numpyro.state import DPSVIState
 from tacit.privacy.budget import Ledger, Run, RunRequest
+from tacit.privacy.cost import Cost
 from tacit.typing import Record
 
 __all__ = ["Counter"]
@@ -61,10 +62,9 @@ class Counter:
             left = 1 if last is None else max(1, last - step)
             self._run = self._ledger.begin(
                 RunRequest(
-                    cost=method.cost(left, start=step),
+                    cost=Cost(method.cost(left, start=step), is_secure=not self._is_seeded),
                     purpose="DPSVI, single steps",
                     num_steps=None if last is None else left,
-                    is_secure=not self._is_seeded,
                     adjacency=prepared.resolved.budget.accountant.adjacency,
                 )
             )

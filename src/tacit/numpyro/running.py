@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import cast
 
-import dp_accounting
 import jax
 import jax.numpy as jnp
 
@@ -16,6 +15,7 @@ from tacit.numpyro.method import StepState
 from tacit.numpyro.prepared import Prepared
 from tacit.numpyro.state import DPSVIState
 from tacit.privacy.budget import Ledger
+from tacit.privacy.cost import Cost
 from tacit.typing import Array, Record
 
 __all__ = ["run_steps"]
@@ -66,8 +66,7 @@ def run_steps(
             states=jax.tree.map(lambda leaf: leaf[None], state.public),
             kept=None,
             info=None,
-            cost=dp_accounting.NoOpDpEvent() if start == 0 else method.cost(start),
-            is_secure=seed is None,
+            cost=Cost.nothing() if start == 0 else Cost(method.cost(start), seed is None),
             run_id=run_id,
             declared=prepared.declared_of(state),
         ),

@@ -28,6 +28,7 @@ from tacit.numpyro.state import DPSVIState
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
 from tacit.privacy.budget import Ledger
 from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.cost import Cost
 from tacit.privacy.sampling import Sampling
 from tacit.privacy.statement import Statement, make_statement
 from tacit.privacy.stopping import claim_of
@@ -343,11 +344,10 @@ class DPSVI:
             budget=resolved.budget,
         )
         statement = make_statement(
-            cost=claim.cost,
+            cost=Cost(claim.cost, is_secure=self._seed is None),
             budget=claim.budget,
             unit="one record (one row)",
             num_units=resolved.method.public_records,
-            is_secure=self._seed is None,
             method=resolved.method,
             num_steps=step,
             length=claim.length,

@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.budget import Budget, Ledger, RunRequest
 from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
-from tacit.privacy.statement import require_adjacency
-from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Key, Scalar, Tree
 
-__all__ = ["Bisection", "charged_key"]
+__all__ = ["Bisection"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +38,7 @@ class Bisection:
       clip_norm: the largest magnitude that one record adds to a sum.
 
     Example:
+      >>> from tacit.rng import seeded_key
       >>> search = Bisection(num_queries=3, noise_multiplier=0.1, clip_norm=1.0)
       >>> scores = jnp.linspace(0.0, 1.0, 101)
       >>> search.run(
@@ -89,7 +87,7 @@ class Bisection:
         Where none is found, that is the number of points.
 
         Args:
-          key: from `charged_key`.
+          key: from `tacit.privacy.charging.charged_key`.
           query: ``query(point, record, key)`` of one record, a number that grows with the point.
           data: the records; every leaf has one row for each.
           points: public, in increasing order.
@@ -132,41 +130,3 @@ def _noisy_sum(
 ) -> Scalar:
     total: Scalar = release(key, lambda record, key: query(point, record, key), data)
     return total
-
-
-def charged_key(
-    cost: DpEvent,
-    *,
-    budget: Budget,
-    ledger: Ledger | None,
-    seed: int | None,
-    purpose: str = "release",
-    records: Tree = None,
-) -> Key:
-    """Returns the key of releases that are within the budget and charged.
-
-    Guarantee:
-      Raises `BudgetExceededError` where the budget or the ledger does not allow the cost; without
-      this key nothing can be released. Such releases look at every record, so a budget under
-      add-remove adjacency, where their number is private, is refused.
-
-    Args:
-      cost: of all releases that will be made with the key.
-      budget: what may be spent.
-      ledger: is charged, if there is one.
-      seed: for tests only; replaces the fresh key, INSECURE.
-      purpose: what the ledger calls it; public.
-      records: the table, where it is the one that the ledger knows by its fingerprint.
-    """
-    require_adjacency(FullBatch(num_records=1), budget)
-    budget.require(cost)
-    if ledger is not None:
-        request = RunRequest(
-            cost=cost,
-            purpose=purpose,
-            is_secure=seed is None,
-            records=records,
-            adjacency=budget.accountant.adjacency,
-        )
-        ledger.begin(request).charge(cost)
-    return fresh_key() if seed is None else seeded_key(seed)

@@ -13,6 +13,7 @@ from tacit import _check, _display
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, RDP, Accountant, round_up
 from tacit.privacy.adjacency import Adjacency
+from tacit.privacy.cost import Cost, event_of
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.spending import Spending
 
@@ -75,15 +76,15 @@ class Budget:
         """The budget of a run that promises nothing, for debugging and for public data."""
         return cls(epsilon=math.inf, delta=0.5)
 
-    def spent(self, cost: DpEvent) -> float:
+    def spent(self, cost: Cost | DpEvent) -> float:
         """The epsilon of a cost at this budget's delta."""
-        return self.accountant.epsilon(cost, delta=self.delta)
+        return self.accountant.epsilon(event_of(cost), delta=self.delta)
 
-    def allows(self, cost: DpEvent) -> bool:
+    def allows(self, cost: Cost | DpEvent) -> bool:
         """Whether a cost is within the budget."""
         return math.isinf(self.epsilon) or self.spent(cost) <= self.epsilon
 
-    def require(self, cost: DpEvent) -> None:
+    def require(self, cost: Cost | DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless the cost is within the budget."""
         if math.isinf(self.epsilon):
             return
@@ -118,18 +119,16 @@ class RunRequest:
       num_steps: how many steps it will make, if it makes steps.
       parent: the run whose checkpoint it goes on from; None for a run from the start.
       parent_step: how many steps that checkpoint had made.
-      is_secure: whether its noise comes from a secret key.
       records: the private table, of which a ledger may keep a salted fingerprint; a ledger looks
         at it only after it has found the cost within budget.
       adjacency: for which its batches are drawn.
     """
 
-    cost: DpEvent
+    cost: Cost
     purpose: str = "release"
     num_steps: int | None = None
     parent: str | None = None
     parent_step: int | None = None
-    is_secure: bool = True
     records: Any = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
 
@@ -164,7 +163,7 @@ class Run(Protocol):
 class Ledger(Protocol):
     """Is asked for the whole of a run first, and told every cost before the work it pays for."""
 
-    def ask(self, cost: DpEvent) -> None:
+    def ask(self, cost: Cost | DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing.
 
         For work of several runs, such as private bounds and a fit: all of it is asked for before
@@ -233,7 +232,7 @@ class InMemoryLedger:
             " InMemoryLedger, which they would charge in vain. Use tacit.LedgerFile."
         )
 
-    def ask(self, cost: DpEvent) -> None:
+    def ask(self, cost: Cost | DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing."""
         self._require(cost)
 
@@ -244,13 +243,14 @@ class InMemoryLedger:
         self._require(request.cost)
         return _InMemoryRun(self, secrets.token_hex(8))
 
-    def charge(self, cost: DpEvent) -> None:
+    def charge(self, cost: Cost | DpEvent) -> None:
         """Records a cost, or raises ``BudgetExceededError`` and records nothing."""
         with self._lock:
             self._require(cost)
-            self.costs.append(cost)
+            self.costs.append(event_of(cost))
 
-    def _require(self, cost: DpEvent) -> None:
+    def _require(self, cost: Cost | DpEvent) -> None:
+        cost = event_of(cost)
         if self.budget is None or math.isinf(self.budget.epsilon):
             return
         accountant = self.budget.accountant

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.charging import charged_key
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
@@ -38,19 +39,15 @@ _ENTRIES_IN_MEMORY = 2**22
 
 
 class PrivateBounds(NamedTuple):
-    """Bounds of each column, and what they cost.
+    """Bounds of each column.
 
     Attributes:
       low: the lower ends, one for each column.
       high: the upper ends.
-      cost: what was released; ``Plan(spent=...)`` or a ledger counts it.
-      is_secure: whether the noise came from a secret key.
     """
 
     low: Floats
     high: Floats
-    cost: DpEvent
-    is_secure: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +114,8 @@ def private_bounds(
     mask: NDArray[np.bool_] | None = None,
     seed: int | None = None,
     ledger: Ledger | None = None,
-) -> PrivateBounds:
-    """Returns bounds between which most of each column's values lie.
+) -> tuple[PrivateBounds, Cost]:
+    """Returns bounds between which most of each column's values lie, and what they cost.
 
     A first histogram finds the powers of two between which they lie, a second the part of that
     range which they fill. Ranges known from a code book are better: they cost
@@ -141,7 +138,7 @@ def private_bounds(
 
     Example:
       >>> ages = np.random.default_rng(0).uniform(20, 60, size=(5000, 1))
-      >>> found = private_bounds(
+      >>> found, cost = private_bounds(
       ...     ages, budget=Budget(epsilon=1.0, delta=1e-6), noise_multiplier=10.0, seed=0
       ... )
       >>> found.low.tolist(), found.high.tolist()
@@ -158,8 +155,10 @@ def private_bounds(
         num_columns=values.shape[-1],
         noise_multiplier=noise_multiplier,
     )
-    release, cost = search.release, search.cost
-    key = charged_key(cost, budget=budget, ledger=ledger, seed=seed, purpose="private bounds")
+    release = search.release
+    key, cost = charged_key(
+        search.cost, budget=budget, ledger=ledger, seed=seed, purpose="private bounds"
+    )
     first, second = jax.random.split(key)
     rows = np.ones(values.shape[:1], np.bool_) if mask is None else np.asarray(mask)
 
@@ -177,12 +176,7 @@ def private_bounds(
     filled = [_filled_parts(count, release.noise_std, num_records) for count in counts]
     starts, stops = np.transpose(filled)
     width = (high - low) / _NUM_PARTS
-    return PrivateBounds(
-        low + starts * width,
-        low + stops * width,
-        cost,
-        is_secure=seed is None,
-    )
+    return PrivateBounds(low + starts * width, low + stops * width), cost
 
 
 def _histograms(

@@ -12,14 +12,12 @@ from tacit.recalibration.conformal import (
     scores_of_labels,
 )
 from tacit.recalibration.temperature import (
-    PrivateTemperature,
     apply_temperature,
     private_temperature,
     public_temperature,
 )
 
 __all__ = [
-    "PrivateTemperature",
     "PrivateThreshold",
     "apply_temperature",
     "aps_scores",

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting import DpEvent
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.intervals import Band
-from tacit.privacy.bisection import Bisection, charged_key
+from tacit.privacy.bisection import Bisection
 from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.charging import charged_key
+from tacit.privacy.cost import Cost
 from tacit.typing import Array, Key, Scalar
 
 __all__ = [
@@ -38,19 +39,15 @@ Floats = NDArray[np.float64]
 
 
 class PrivateThreshold(NamedTuple):
-    """A threshold from private records, and what it cost.
+    """A threshold from private records.
 
     Attributes:
       threshold: for `prediction_sets` or `conformal_interval`; infinite where noise hid it.
       margin: how many records more than without noise must lie below it.
-      cost: what was released; ``Plan(spent=...)`` or a ledger counts it.
-      is_secure: whether the noise came from a secret key.
     """
 
     threshold: float
     margin: float
-    cost: DpEvent
-    is_secure: bool
 
 
 def lac_scores(probabilities: ArrayLike) -> Floats:
@@ -160,7 +157,7 @@ def private_threshold(
     num_queries: int = 8,
     seed: int | None = None,
     ledger: Ledger | None = None,
-) -> PrivateThreshold:
+) -> tuple[PrivateThreshold, Cost]:
     """Returns a threshold from PRIVATE calibration records, for a price.
 
     A bisection counts, with noise, the scores below a threshold. It asks for as many more
@@ -210,9 +207,8 @@ def private_threshold(
     margin = search.noise_std * (float(ndtri(1 - failure / num_queries)) + 1 / 32)
     points = np.linspace(lowest, highest, search.num_points)
 
-    cost = search.cost(shape[0])
-    key = charged_key(
-        cost,
+    key, cost = charged_key(
+        search.cost(shape[0]),
         budget=budget,
         ledger=ledger,
         seed=seed,
@@ -228,7 +224,7 @@ def private_threshold(
         level=rank + margin,
     )
     found = float(points[index]) if index < len(points) else math.inf
-    return PrivateThreshold(found, margin, cost, is_secure=seed is None)
+    return PrivateThreshold(found, margin), cost
 
 
 def _is_below(point: Scalar, first: Array, key: Key) -> Scalar:

@@ -4,12 +4,11 @@ The mean negative log likelihood is convex in the inverse temperature, and its s
 records; the best temperature is where the slope crosses zero.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting import DpEvent
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import softmax
@@ -17,30 +16,18 @@ from scipy.special import softmax
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.metrics._inputs import classified
-from tacit.privacy.bisection import Bisection, charged_key
+from tacit.privacy.bisection import Bisection
 from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.charging import charged_key
+from tacit.privacy.cost import Cost
 from tacit.typing import Array, Key, Scalar
 
-__all__ = ["PrivateTemperature", "apply_temperature", "private_temperature", "public_temperature"]
+__all__ = ["apply_temperature", "private_temperature", "public_temperature"]
 
 Floats = NDArray[np.float64]
 
 _SMALLEST = 1e-30
 """A probability of zero has no logarithm."""
-
-
-class PrivateTemperature(NamedTuple):
-    """A temperature from private records, and what it cost.
-
-    Attributes:
-      temperature: for `apply_temperature`.
-      cost: what was released; ``Plan(spent=...)`` or a ledger counts it.
-      is_secure: whether the noise came from a secret key.
-    """
-
-    temperature: float
-    cost: DpEvent
-    is_secure: bool
 
 
 def apply_temperature(probabilities: ArrayLike, temperature: float) -> Floats:
@@ -109,7 +96,7 @@ def private_temperature(
     num_queries: int = 8,
     seed: int | None = None,
     ledger: Ledger | None = None,
-) -> PrivateTemperature:
+) -> tuple[float, Cost]:
     """Returns a temperature from PRIVATE records, for a price.
 
     A bisection asks, with noise, for the sign of the slope. Each record's slope grows with the
@@ -146,12 +133,17 @@ def private_temperature(
     )
     inverses = np.geomspace(1 / highest, 1 / lowest, search.num_points)
 
-    cost = search.cost(shapes[0][0])
-    key = charged_key(cost, budget=budget, ledger=ledger, seed=seed, purpose="private temperature")
+    key, cost = charged_key(
+        search.cost(shapes[0][0]),
+        budget=budget,
+        ledger=ledger,
+        seed=seed,
+        purpose="private temperature",
+    )
     records = jnp.asarray(probabilities, jnp.float32), jnp.asarray(labels, jnp.int32)
     index = search.run(key, _slope, records, inverses, level=0.0)
     found = inverses[min(index, search.num_points - 1)]
-    return PrivateTemperature(float(1 / found), cost, is_secure=seed is None)
+    return float(1 / found), cost
 
 
 def _slope(inverse: Scalar, record: tuple[Array, Array], key: Key) -> Scalar:

@@ -9,8 +9,8 @@ import numpy as np
 from tacit.certify import Certificate
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import DataSetLedger
+from tacit.privacy.private_sums import mean_interval, noisy_sums
 from tacit.privacy.statement import Statement
-from tacit.report.private_sums import mean_interval, noisy_sums
 
 __all__ = ["METHOD", "certificate_points", "private_certificate_points"]
 

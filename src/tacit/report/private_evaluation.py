@@ -11,8 +11,8 @@ from tacit.data import NumericTarget
 from tacit.metrics import ClassificationUncertainty, RegressionUncertainty, gaussian_interval
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import DataSetLedger
+from tacit.privacy.private_sums import NoisySums, mean_interval, noisy_sums
 from tacit.privacy.statement import Statement
-from tacit.report.private_sums import NoisySums, mean_interval, noisy_sums
 
 __all__ = ["Groups", "evaluate_privately"]
 

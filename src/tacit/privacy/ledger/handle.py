@@ -8,6 +8,7 @@ from dp_accounting import DpEvent
 
 from tacit.errors import PrivacyWarning
 from tacit.privacy.budget import Budget, RunRequest
+from tacit.privacy.cost import Cost, event_of
 from tacit.privacy.events import event_to_json
 from tacit.privacy.filters import Filter
 from tacit.privacy.ledger.book import Book
@@ -91,9 +92,9 @@ class DataSetLedger:
         rule = spending.rule
         return Budget(rule.epsilon, rule.delta, FilterAccountant(spending))
 
-    def ask(self, cost: DpEvent) -> None:
+    def ask(self, cost: Cost | DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing."""
-        self.require(self.book.state(), cost)
+        self.require(self.book.state(), event_of(cost))
 
     def begin(self, request: RunRequest) -> LedgerRun:
         """Notes that a run begins, or raises ``BudgetExceededError`` if not all of it can be paid.
@@ -103,13 +104,13 @@ class DataSetLedger:
         """
         state = self.book.state()
         request.require_adjacency(self.record_in(state).rule.adjacency)
-        self.require(state, request.cost)
+        self.require(state, request.cost.event)
         own_print = (
             None if request.records is None else fingerprint_of(request.records, salt=state.salt)
         )
         run_id = secrets.token_hex(8)
         with self.book.writing() as (state, append):
-            self.require(state, request.cost)
+            self.require(state, request.cost.event)
             doubts = _doubts(state, self.name, request, own_print)
             append(
                 "run",
@@ -120,7 +121,7 @@ class DataSetLedger:
                     "num_steps": request.num_steps,
                     "parent": request.parent,
                     "parent_step": request.parent_step,
-                    "is_secure": request.is_secure,
+                    "is_secure": request.cost.is_secure,
                     "fingerprint": own_print,
                 },
             )
@@ -128,10 +129,11 @@ class DataSetLedger:
             warnings.warn(doubt, PrivacyWarning, stacklevel=2)
         return LedgerRun(self, run_id, request.purpose)
 
-    def charge(self, cost: DpEvent, *, purpose: str = "release") -> None:
+    def charge(self, cost: Cost | DpEvent, *, purpose: str = "release") -> None:
         """Pays for something made outside `fit`, as a run of its own."""
+        cost = cost if isinstance(cost, Cost) else Cost(cost)
         run = self.begin(RunRequest(cost=cost, purpose=purpose, adjacency=self.rule.adjacency))
-        run.charge(cost)
+        run.charge(cost.event)
 
     def require(self, state: LedgerState, cost: DpEvent) -> None:
         """Raises ``BudgetExceededError`` unless a state lets a cost pass."""

@@ -15,6 +15,7 @@ from tacit import native
 from tacit.errors import UnprovenAccountingError
 from tacit.privacy.accounting import RDP, Accountant, round_up
 from tacit.privacy.budget import Budget
+from tacit.privacy.cost import Cost
 from tacit.privacy.events import event_to_json, noise_multipliers, num_shards
 from tacit.privacy.statement import text
 from tacit.privacy.statement.executed import engines_in, method_name, releases_made
@@ -30,11 +31,10 @@ _PACKAGES = ("tacit", "dp-accounting", "jax", "numpy", "scipy")
 
 def make_statement(
     *,
-    cost: DpEvent,
+    cost: Cost,
     budget: Budget,
     unit: str,
     num_units: int,
-    is_secure: bool,
     method: object = None,
     num_steps: int | None = None,
     length: str = text.FIXED,
@@ -51,7 +51,6 @@ def make_statement(
       budget: gives delta and the accountant.
       unit: what one unit of privacy is.
       num_units: how many there are.
-      is_secure: whether the noise came from a secret key.
       method: the configuration in which the noisy sums are found, with their clip norms.
       num_steps: updates of each chain that were made.
       length: how their number was fixed, from `tacit.privacy.stopping.claim_of`.
@@ -65,12 +64,13 @@ def make_statement(
       ``epsilon`` is computed from ``cost``, not copied from the budget, and rounded up. An
       infinite budget promises nothing.
     """
+    event, is_secure = cost.event, cost.is_secure
     accountant: Accountant = budget.accountant
-    epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(cost)
+    epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(event)
     rounded = round_up(epsilon)
     is_private = math.isfinite(epsilon)
-    made = releases_made(cost)
-    curve = _curve(cost, budget, float(rounded)) if is_private else []
+    made = releases_made(event)
+    curve = _curve(event, budget, float(rounded)) if is_private else []
     facts: dict[str, Any] = {
         "epsilon": float(rounded),
         "delta": budget.delta,
@@ -88,19 +88,19 @@ def make_statement(
         accountant=accountant.describe(),
         not_protected=text.not_protected(facts),
         num_units_is_public=not text.is_declared(facts),
-        composition=_composition(cost),
-        releases=sum(count for _, count in noise_multipliers(cost)),
-        cost=json.loads(json.dumps(event_to_json(cost))),
+        composition=_composition(event),
+        releases=sum(count for _, count in noise_multipliers(event)),
+        cost=json.loads(json.dumps(event_to_json(event))),
         randomness=(
             "ChaCha20, 256-bit key from the operating system"
             if is_secure
             else "ChaCha20 from a known seed: INSECURE, anyone who has it can take the noise off"
         ),
-        noise=_noise(cost),
+        noise=_noise(event),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         mechanism=text.MECHANISM.format(batches=_batches(made)),
         curve=curve,
-        cross_check=_cross_check(cost, budget) if is_private else None,
+        cross_check=_cross_check(event, budget) if is_private else None,
         releases_made=made,
         engines=engines_in(method),
         method=method_name(method),

@@ -75,10 +75,11 @@ def verify_statement(
     Example:
       >>> import dp_accounting as dpa
       >>> from tacit.privacy.budget import Budget
+      >>> from tacit.privacy.cost import Cost
       >>> from tacit.privacy.statement import make_statement
       >>> statement = make_statement(
-      ...     cost=dpa.GaussianDpEvent(4.0), budget=Budget(epsilon=1.0, delta=1e-5),
-      ...     unit="one record", num_units=1000, is_secure=True)
+      ...     cost=Cost(dpa.GaussianDpEvent(4.0)), budget=Budget(epsilon=1.0, delta=1e-5),
+      ...     unit="one record", num_units=1000)
       >>> verify_statement(statement.to_json()).holds
       True
       >>> verify_statement(statement.to_json() | {"epsilon": 0.5}).holds

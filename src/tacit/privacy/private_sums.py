@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.errors import BudgetExceededError
-from tacit.privacy.bisection import charged_key
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibrate import extra_noise, smallest_noise
+from tacit.privacy.charging import charged_key
+from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
@@ -84,11 +85,10 @@ def noisy_sums(
     release = replace(release, noise_multiplier=noise)
     data = jnp.asarray(rows, jnp.float32)
     statement = make_statement(
-        cost=release.cost,
+        cost=Cost(release.cost, is_secure=seed is None),
         budget=budget,
         unit="one record (one row)" if groups is None else "one person, with all their rows",
         num_units=num_units,
-        is_secure=seed is None,
         method=release,
         tuning="none",
         intended_use=purpose,
@@ -99,13 +99,7 @@ def noisy_sums(
         artefacts_covered=["the figures of this document, all of them computed from one release"],
         metrics_data="these records, as this statement says",
     )
-    key = charged_key(
-        release.cost,
-        budget=budget,
-        ledger=ledger,
-        seed=seed,
-        purpose=purpose,
-    )
+    key, _ = charged_key(release.cost, budget=budget, ledger=ledger, seed=seed, purpose=purpose)
     sums = jax.jit(lambda key, data: release(key, lambda own, _: own, data))(key, data)
     return NoisySums(
         sums=np.asarray(sums, np.float64),
