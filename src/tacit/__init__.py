@@ -4,172 +4,164 @@
 >>> budget = tacit.Budget(epsilon=1.0, delta=1e-5)
 """
 
-from tacit.data import as_records, assign_shards
-from tacit.errors import (
-    BudgetExceededError,
-    CrossRecordError,
-    InvalidArgumentError,
-    LedgerDamagedError,
-    LedgerError,
-    PrivacyWarning,
-    TacitError,
-    UnprovenAccountingError,
-)
-from tacit.estimators import PrivateBayesClassifier, PrivateBayesRegressor
-from tacit.inference import (
-    HMC,
-    IVON,
-    SGD,
-    SGHMC,
-    SGLD,
-    SWAG,
-    VI,
-    Ensemble,
-    Fit,
-    IterateAverage,
-    LowRank,
-    MeanField,
-    Plan,
-    ProgressBar,
-    Ramp,
-    RecordDraws,
-    Scheduled,
-    SharedDraws,
-    calibrate,
-    calibrate_batch_size,
-    calibrate_steps,
-    data_free_clip_norm,
-    fit,
-    load_checkpoint,
-    private_clip_norm,
-    save_checkpoint,
-    synthetic_records,
-)
-from tacit.models import (
-    Model,
-    bayesian,
-    explain_program,
-    from_equinox,
-    from_flax,
-    from_function,
-    from_nnx,
-    from_program,
-)
-from tacit.posterior import Posterior, load_posterior
-from tacit.prediction import predict
-from tacit.privacy.accounting import (
-    GDP,
-    PLD,
-    RDP,
-    Adjacency,
-    CLTApproximation,
-    delta,
-    epsilon,
-)
-from tacit.privacy.budget import Budget, InMemoryLedger
-from tacit.privacy.clipping import Flat, Normalised, PerLayer, explain_clipping
-from tacit.privacy.cost import Cost
-from tacit.privacy.filters import GDPFilter, RDPFilter
-from tacit.privacy.ledger import DataSetLedger, LedgerFile
-from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
-from tacit.robust import (
-    FGSM,
-    L2,
-    PGD,
-    Linf,
-    adversarial,
-    attack_posterior,
-    certified,
-    robust_accuracy,
-)
-from tacit.tables import OnHost, distribute
-from tacit.typing import Record
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "FGSM",
-    "GDP",
-    "HMC",
-    "IVON",
-    "L2",
-    "PGD",
-    "PLD",
-    "RDP",
-    "SGD",
-    "SGHMC",
-    "SGLD",
-    "SWAG",
-    "VI",
-    "Adjacency",
-    "Budget",
-    "BudgetExceededError",
-    "CLTApproximation",
-    "Cost",
-    "CrossRecordError",
-    "DataSetLedger",
-    "Ensemble",
-    "Fit",
-    "FixedBatch",
-    "Flat",
-    "FullBatch",
-    "GDPFilter",
-    "GaussianSum",
-    "InMemoryLedger",
-    "InvalidArgumentError",
-    "IterateAverage",
-    "LedgerDamagedError",
-    "LedgerError",
-    "LedgerFile",
-    "Linf",
-    "LowRank",
-    "MeanField",
-    "Model",
-    "Normalised",
-    "OnHost",
-    "PerLayer",
-    "Plan",
-    "PoissonBatch",
-    "Posterior",
-    "PrivacyWarning",
-    "PrivateBayesClassifier",
-    "PrivateBayesRegressor",
-    "ProgressBar",
-    "RDPFilter",
-    "Ramp",
-    "Record",
-    "RecordDraws",
-    "Scheduled",
-    "SharedDraws",
-    "TacitError",
-    "UnprovenAccountingError",
-    "adversarial",
-    "as_records",
-    "assign_shards",
-    "attack_posterior",
-    "bayesian",
-    "calibrate",
-    "calibrate_batch_size",
-    "calibrate_steps",
-    "certified",
-    "data_free_clip_norm",
-    "delta",
-    "distribute",
-    "epsilon",
-    "explain_clipping",
-    "explain_program",
-    "fit",
-    "from_equinox",
-    "from_flax",
-    "from_function",
-    "from_nnx",
-    "from_program",
-    "load_checkpoint",
-    "load_posterior",
-    "predict",
-    "private_clip_norm",
-    "robust_accuracy",
-    "save_checkpoint",
-    "synthetic_records",
-]
+# Loaded when it is used: JAX, pandas and scikit-learn together take a second and more, which a
+# command that prints its help should not. `__init__.pyi` says the same to type checkers.
+_HOMES = {
+    "tacit.data": (
+        "as_records",
+        "assign_shards",
+    ),
+    "tacit.errors": (
+        "BudgetExceededError",
+        "CrossRecordError",
+        "InvalidArgumentError",
+        "LedgerDamagedError",
+        "LedgerError",
+        "PrivacyWarning",
+        "TacitError",
+        "UnprovenAccountingError",
+    ),
+    "tacit.estimators": (
+        "PrivateBayesClassifier",
+        "PrivateBayesRegressor",
+    ),
+    "tacit.inference": (
+        "HMC",
+        "IVON",
+        "SGD",
+        "SGHMC",
+        "SGLD",
+        "SWAG",
+        "VI",
+        "Ensemble",
+        "Fit",
+        "IterateAverage",
+        "LowRank",
+        "MeanField",
+        "Plan",
+        "ProgressBar",
+        "Ramp",
+        "RecordDraws",
+        "Scheduled",
+        "SharedDraws",
+        "calibrate",
+        "calibrate_batch_size",
+        "calibrate_steps",
+        "data_free_clip_norm",
+        "fit",
+        "load_checkpoint",
+        "private_clip_norm",
+        "save_checkpoint",
+        "synthetic_records",
+    ),
+    "tacit.models": (
+        "Model",
+        "bayesian",
+        "explain_program",
+        "from_equinox",
+        "from_flax",
+        "from_function",
+        "from_nnx",
+        "from_program",
+    ),
+    "tacit.posterior": (
+        "Posterior",
+        "load_posterior",
+    ),
+    "tacit.prediction": ("predict",),
+    "tacit.privacy.accounting": (
+        "GDP",
+        "PLD",
+        "RDP",
+        "Adjacency",
+        "CLTApproximation",
+        "delta",
+        "epsilon",
+    ),
+    "tacit.privacy.budget": (
+        "Budget",
+        "InMemoryLedger",
+    ),
+    "tacit.privacy.clipping": (
+        "Flat",
+        "Normalised",
+        "PerLayer",
+        "explain_clipping",
+    ),
+    "tacit.privacy.cost": ("Cost",),
+    "tacit.privacy.filters": (
+        "GDPFilter",
+        "RDPFilter",
+    ),
+    "tacit.privacy.ledger": (
+        "DataSetLedger",
+        "LedgerFile",
+    ),
+    "tacit.privacy.mechanism": ("GaussianSum",),
+    "tacit.privacy.sampling": (
+        "FixedBatch",
+        "FullBatch",
+        "PoissonBatch",
+    ),
+    "tacit.robust": (
+        "FGSM",
+        "L2",
+        "PGD",
+        "Linf",
+        "adversarial",
+        "attack_posterior",
+        "certified",
+        "robust_accuracy",
+    ),
+    "tacit.tables": (
+        "OnHost",
+        "distribute",
+    ),
+    "tacit.typing": ("Record",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_PACKAGES = (
+    "audit",
+    "certify",
+    "data",
+    "errors",
+    "estimators",
+    "inference",
+    "metrics",
+    "models",
+    "native",
+    "numpyro",
+    "posterior",
+    "prediction",
+    "privacy",
+    "processes",
+    "recalibration",
+    "report",
+    "rng",
+    "robust",
+    "samplers",
+    "tables",
+    "typing",
+)
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    elif name in _PACKAGES:
+        value = importlib.import_module(f"tacit.{name}")
+    else:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_PACKAGES, "__version__"]

@@ -1,38 +1,72 @@
 """The tacit command: one thin module per verb."""
 
+import importlib
 import importlib.metadata
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
-import jax
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
-from tacit.cli import (
-    audit,
-    calibrate,
-    certify,
-    demo,
-    encode,
-    epsilon,
-    evaluate,
-    explain,
-    fit,
-    launch,
-    ledger,
-    plan,
-    predict,
-    report,
-    schema,
-    statement,
-)
 from tacit.cli._notes import warnings_as_notes
 from tacit.cli._processes import ending_together
 from tacit.errors import TacitError
 
 __all__ = ["app", "main"]
 
+# The first line of each verb's own help: with it the list of verbs is printed without loading them.
+_VERBS = {
+    "demo": "Fit a private Bayesian network to census records and compare it with two others.",
+    "schema": "Draft a schema: the public ranges and categories of a table, for you to correct.",
+    "encode": "Encode tables that are larger than memory, once, for any number of fits.",
+    "plan": "What a budget buys: noise, steps, batches and signal-to-noise. No data is touched.",
+    "fit": "Fit a private table: a posterior and its privacy statement, ready to be published.",
+    "launch": "Run a fit in several processes on this machine, each with its rows of the table.",
+    "predict": "Predict new rows, with probabilities and what they do not know.",
+    "evaluate": "Accuracy, calibration and uncertainty on labelled records, also by subgroup.",
+    "certify": "Certify predictions: right, whatever somebody changes within a radius.",
+    "epsilon": "Epsilon of a run, rounded up.",
+    "calibrate": "The least noise, or the most steps, that a budget allows.",
+    "explain": "What an epsilon means: how well the best attack on one person can do.",
+    "audit": "Attack a method or a run, and report a lower bound on its epsilon.",
+    "statement": "What is promised about a run, and what it rests on.",
+    "report": "One HTML page about a run: privacy, accuracy, uncertainty, and how to check it.",
+    "ledger": "The owner's book of everything that was released about a data set.",
+}
+
+
+class _Verbs(TyperGroup):
+    """Loads a verb when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _VERBS:
+            return None
+        return TyperCommand(name=cmd_name, help=_VERBS[cmd_name], rich_markup_mode="rich")
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else _loaded(name), rest
+
+
+def _loaded(verb: str) -> Any:
+    module = importlib.import_module(f"tacit.cli.{verb}")
+    own: typer.Typer | None = getattr(module, "app", None)
+    if own is None:
+        own = typer.Typer(
+            add_completion=False, rich_markup_mode="rich", pretty_exceptions_show_locals=False
+        )
+        own.command(verb)(getattr(module, verb))
+    command = typer.main.get_command(own)
+    command.name = verb
+    return command
+
+
 app = typer.Typer(
+    cls=_Verbs,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -42,22 +76,6 @@ app = typer.Typer(
         "Start with [bold]tacit demo[/]; [bold]tacit epsilon --help[/] shows what a run costs."
     ),
 )
-app.command("demo")(demo.demo)
-app.command("schema")(schema.schema)
-app.command("encode")(encode.encode)
-app.command("plan")(plan.plan)
-app.command("fit")(fit.fit)
-app.command("launch")(launch.launch)
-app.command("predict")(predict.predict)
-app.command("evaluate")(evaluate.evaluate)
-app.command("certify")(certify.certify)
-app.command("epsilon")(epsilon.epsilon)
-app.command("calibrate")(calibrate.calibrate)
-app.command("explain")(explain.explain)
-app.command("audit")(audit.audit)
-app.command("statement")(statement.statement)
-app.command("report")(report.report)
-app.add_typer(ledger.app, name="ledger")
 
 
 def main() -> None:
@@ -75,8 +93,8 @@ def _run() -> None:
             app()
     except TacitError as error:
         _fail(str(error))
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+    except (MemoryError, RuntimeError) as error:  # JAX's own is a RuntimeError
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         _fail("there is not enough memory. Use narrower --hidden layers, or fewer --max-rows.")
     except OSError as error:

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 
 from tacit.errors import PrivacyWarning
-from tacit.processes import is_coordinator
 
 __all__ = ["note", "remark", "warnings_as_notes"]
 
@@ -18,6 +17,8 @@ def note(*lines: str, style: str = "yellow") -> None:
 
     Of several processes only the coordinator prints: all have the same to say.
     """
+    from tacit.processes import is_coordinator  # noqa: PLC0415 (loads JAX)
+
     if not is_coordinator():
         return
     console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from tacit.errors import InvalidArgumentError
-from tacit.processes import end_now, num_processes, require_place, start_processes
 
 __all__ = ["CoordinatorOption", "NumProcessesOption", "ProcessIdOption", "ending_together", "join"]
 
@@ -59,6 +58,8 @@ def join(total: int | None, process_id: int | None, coordinator: str | None) -> 
             "--num-processes, --process-id and --coordinator go together (or the variables"
             f" TACIT_NUM_PROCESSES and so on); missing: {', '.join(missing)}."
         )
+    from tacit.processes import require_place, start_processes  # noqa: PLC0415 (loads JAX)
+
     require_place(num_processes=total, process_id=process_id, coordinator=coordinator)
     if total == 1:
         return
@@ -75,14 +76,21 @@ def ending_together() -> Iterator[None]:
     try:
         yield
     except SystemExit as end:
-        if num_processes() > 1 and end.code not in (None, 0):
-            end_now(end.code if isinstance(end.code, int) else 1)
+        if end.code not in (None, 0):
+            _end_if_shared(end.code if isinstance(end.code, int) else 1)
         raise
     except BaseException as error:
-        if num_processes() > 1:
-            sys.excepthook(type(error), error, error.__traceback__)
-            end_now(1)
+        _end_if_shared(1, error)
         raise
+
+
+def _end_if_shared(code: int, error: BaseException | None = None) -> None:
+    processes = sys.modules.get("tacit.processes")  # where it was not loaded there is one process
+    if processes is None or processes.num_processes() == 1:
+        return
+    if error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+    processes.end_now(code)
 
 
 def _keep_the_terminal_for_python() -> None:

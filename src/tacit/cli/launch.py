@@ -25,7 +25,7 @@ def launch(
         typer.Option(help="Bind each process to so many cores of its own, and XLA's threads."),
     ] = None,
 ) -> None:
-    """Run a fit in several processes on this machine, each with its own rows of the table.
+    """Run a fit in several processes on this machine, each with its rows of the table.
 
     The first of them is the coordinator: it alone pays the ledger, writes the run and prints. When
     one is lost, all end; what was paid for is kept, and any number of processes can go on with it.

@@ -21,6 +21,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="The owner's book of everything that was released about a data set.",
 )
 
