@@ -69,6 +69,24 @@ TACIT_INLINE void small_to_double(D& result, const B& number) {
   result -= 0x1p52;
 }
 
+// Numbers of 32 bits as doubles, exactly, and as numbers of 64 bits. Compilers do not know that
+// AVX-512 has an instruction for each.
+template <int H>
+TACIT_INLINE void word_to_double(typename Lanes<H>::Double& result, const typename Lanes<H>::Word& word) {
+  if constexpr (H == 8)
+    __asm__("vcvtudq2pd %1, %0" : "=v"(result) : "v"(word));
+  else
+    small_to_double(result, __builtin_convertvector(word, typename Lanes<H>::Bits));
+}
+
+template <int H>
+TACIT_INLINE void widen(typename Lanes<H>::Bits& result, const typename Lanes<H>::Word& word) {
+  if constexpr (H == 8)
+    __asm__("vpmovzxdq %1, %0" : "=v"(result) : "v"(word));
+  else
+    result = __builtin_convertvector(word, typename Lanes<H>::Bits);
+}
+
 // Evaluates a polynomial by Horner's rule, the constant coefficient first.
 template <class D, int N>
 TACIT_INLINE void polynomial(D& result, const D& x, const double (&coefficients)[N]) {
@@ -124,13 +142,13 @@ TACIT_INLINE void evaluate(Tile& tile, int num, double ratio, double relative_er
   for (int c = 0; c < num; c += H) {
     Word w0, w1;
     load(w0, tile.words[0] + c), load(w1, tile.words[1] + c);
-    const Bits high = __builtin_convertvector(w0, Bits), low = __builtin_convertvector(w1, Bits);
-    const Bits near_one = -(high >> 31), flip = near_one & 0xFFFFFFFFu;
-    Double upper, lower, u, p, exponent, f, s, series;
-    small_to_double(upper, static_cast<Bits>(high ^ flip));
-    small_to_double(lower, static_cast<Bits>(low ^ flip));
+    const Word one = w0 >> 31, flip = -one;
+    Double upper, lower, near_one, u, p, exponent, f, s, series;
+    word_to_double<H>(upper, w0 ^ flip);
+    word_to_double<H>(lower, w1 ^ flip);
+    word_to_double<H>(near_one, one);
     p = upper * 0x1p-32 + (lower + 0.5) * 0x1p-64;
-    choose(u, near_one, static_cast<Double>(1.0 - p), p);
+    u = p * (1.0 - 2.0 * near_one) + near_one;  // p, or 1 - p: the product is exact
     // The exponent that leaves a fraction from 0.707 to 1.414, plus 128 so that it is positive
     // (there is no arithmetic shift of 64 bits before AVX-512), and that fraction.
     Bits bits;
@@ -155,10 +173,11 @@ TACIT_INLINE void evaluate(Tile& tile, int num, double ratio, double relative_er
     Word w0, w1, w2, w3;
     load(w0, tile.words[0] + c), load(w1, tile.words[1] + c);
     load(w2, tile.words[2] + c), load(w3, tile.words[3] + c);
-    const Bits high = __builtin_convertvector(w2, Bits), low = __builtin_convertvector(w3, Bits);
+    Bits high;
+    widen<H>(high, w2);
     Double upper, lower, radius, sine, cosine, x, y;
-    small_to_double(upper, static_cast<Bits>(high & 0x1FFFFFFFu));
-    small_to_double(lower, low);
+    word_to_double<H>(upper, w2 & 0x1FFFFFFFu);
+    word_to_double<H>(lower, w3);
     const Double theta = (upper * 0x1p-29 + (lower + 0.5) * 0x1p-61) * quarter_pi;
     const Double square = theta * theta;
     polynomial(sine, square, sine_terms);
@@ -179,9 +198,9 @@ TACIT_INLINE void evaluate(Tile& tile, int num, double ratio, double relative_er
       reinterpret(decided, __builtin_convertvector(w0 | w1, Bits) != 0u);
     } else {
       error_of_cell = (ratio + 1.0) * 0x1p-50 - Double{};
-      const Bits first = __builtin_convertvector(w0, Bits);
-      const Bits from_end = first ^ (-(first >> 31) & 0xFFFFFFFFu);
-      reinterpret(decided, (from_end >> 20) != 0u);
+      Bits from_end;
+      widen<H>(from_end, (w0 ^ -(w0 >> 31)) >> 20);
+      reinterpret(decided, from_end != 0u);
     }
     for (int i = 0; i < 2; ++i) {
       const Double magnitude = scaled * (i == 0 ? x : y);
