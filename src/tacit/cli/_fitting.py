@@ -219,7 +219,7 @@ class _Execution:
         step, epsilon = 0, 0.0
         if last is not None:
             claim = claim_of(
-                last.cost,
+                last.cost.event,
                 num_steps=last.step,
                 declared=last.declared,
                 budget=self.prepared.budget,
