@@ -39,7 +39,7 @@ def test_calibrated_noise_counts_chains_and_what_was_spent_before():
     chains = calibrate(plan(num_chains=3), BUDGET)
     assert charged.method.release.noise_multiplier > alone
     assert chains.method.release.noise_multiplier > alone
-    assert count_releases(charged.cost)[earlier] == 1
+    assert count_releases(charged.cost)[earlier.event] == 1
     assert BUDGET.allows(charged.cost)
     assert BUDGET.allows(chains.cost)
 
