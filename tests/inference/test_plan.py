@@ -32,6 +32,11 @@ def test_calibrated_noise_is_within_the_budget_and_barely():
     assert noise == pytest.approx(0.88, abs=0.1)
 
 
+def test_what_was_spent_must_say_whether_its_noise_was_secret():
+    with pytest.raises(InvalidArgumentError, match=r"spent must be a tacit\.Cost"):
+        plan(spent=dp_accounting.GaussianDpEvent(4.0))
+
+
 def test_calibrated_noise_counts_chains_and_what_was_spent_before():
     earlier = Cost(dp_accounting.GaussianDpEvent(4.0))
     alone = calibrate(plan(), BUDGET).method.release.noise_multiplier
