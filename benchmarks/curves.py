@@ -15,7 +15,7 @@ from benchmarks.rows import visit_of
 from benchmarks.timing import Effort, interleave
 from benchmarks.workloads import Workload, mlp
 from tacit import _tree
-from tacit.privacy.clipping import Flat, reference
+from tacit.privacy.clipping import Flat, bounds
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["Point", "draw", "measure_batches", "measure_widths"]
@@ -73,7 +73,7 @@ def _per_record_gradient(workload: Workload) -> tasks.Gradient:
         def loss(params: Params, record: Record, key: Key) -> Scalar:
             return workload.loss(params, shared, record, key)
 
-        return reference.clipped_gradient_sum(
+        return bounds.clipped_gradient_sum(
             loss, params, records, keys, mask, clipping=Flat(), clip_norm=tasks.CLIP_NORM
         )
 

@@ -24,7 +24,7 @@ __all__ = [
 
 _FLOAT = 4
 _READ_AT_ONCE = 2**26
-"""As in `tacit.inference.feeding`, where batches count with all their rows, whoever reads them."""
+"""As in `tacit.inference.chains`, where batches count with all their rows, whoever reads them."""
 
 
 @dataclass(frozen=True, kw_only=True)

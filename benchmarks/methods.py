@@ -10,12 +10,13 @@ import numpy as np
 import optax
 
 from benchmarks.timing import Effort, Visit, interleave, repeat
+from tacit.certify import certified
 from tacit.inference import HMC, IVON, SGD, SGHMC, SGLD, SWAG, VI, Ensemble, Method
 from tacit.models import MLP, Categorical, GaussianPrior, Model, bayesian
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
 from tacit.rng import seeded_key
-from tacit.robust import FGSM, Linf, adversarial, certified
+from tacit.robust import FGSM, Linf, adversarial
 from tacit.typing import Record
 
 __all__ = ["MethodRow", "measure_methods", "render_methods"]

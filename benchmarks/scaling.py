@@ -17,7 +17,7 @@ from benchmarks.scaling_parts import PartsTask
 from benchmarks.scaling_tables import make_table
 from benchmarks.scaling_worker import FitTask
 from benchmarks.timing import Effort
-from tacit.tables.room import room_in_shard
+from tacit.tables.base import room_in_shard
 
 __all__ = ["FULL", "QUICK", "Scaling", "Sizes", "measure_scaling"]
 

@@ -25,7 +25,7 @@ from tacit.privacy.clipping import Flat, clipped_gradient_sum
 from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
 from tacit.tables import device_mesh, everywhere
-from tacit.tables.scattered import scattered_sum
+from tacit.tables.base import scattered_sum
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["NUM_READ", "PartsTask"]

@@ -5,7 +5,7 @@ import optax
 
 import tacit
 from examples.census import BUDGET, Scores, census, engine, main, network, scores
-from tacit.data import assign_shards, shard_records, shard_size
+from tacit.inference import assign_shards, shard_records, shard_size
 
 __all__ = ["run"]
 

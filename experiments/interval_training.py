@@ -18,7 +18,7 @@ import tacit
 from experiments.cells import Settings
 from experiments.scoring import class_scores, predictions
 from tacit.certify import Intervals, Linear, certify_predictive
-from tacit.inference.base import Method
+from tacit.inference.method import Method
 from tacit.models import CNN, MLP, AveragePool, Categorical, GaussianPrior, Network
 from tacit.robust import Linf
 from tacit.typing import Array, Key, Params, Record, Scalar

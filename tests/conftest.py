@@ -14,7 +14,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from tacit.estimators import forget_fits  # noqa: E402
-from tacit.inference.compiled import forget_kernels  # noqa: E402
+from tacit.inference.compilation import forget_kernels  # noqa: E402
 
 # Files that take minutes: they fit models to convergence, start processes, or run whole documents.
 _SLOW = (

@@ -11,7 +11,7 @@ import numpy as np
 
 import tacit
 from tacit.errors import LostWorkerError, TacitError
-from tacit.privacy.ledger.fingerprint import fingerprint_of
+from tacit.privacy.ledger.file import fingerprint_of
 from tacit.processes import (
     from_coordinator,
     is_coordinator,

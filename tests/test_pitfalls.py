@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import tacit
 from laws.cases import CLIP_NORM, METHODS, MODELS, engine, full, poisson, table
 from tacit import cli
-from tacit.inference.base import objective_of, potential_gradient
-from tacit.privacy.events import count_releases
+from tacit.inference.method import objective_of, potential_gradient
+from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
 

@@ -23,8 +23,7 @@ from tacit.models import (
     bayesian,
     from_function,
 )
-from tacit.posterior import Posterior, load_posterior
-from tacit.prediction import predict
+from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch

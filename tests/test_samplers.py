@@ -7,8 +7,7 @@ import pytest
 
 from tacit.errors import InvalidArgumentError
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
-from tacit.posterior import Posterior, load_posterior
-from tacit.prediction import predict
+from tacit.posterior import Posterior, load_posterior, predict
 from tacit.rng import seeded_key
 from tacit.samplers import (
     DiagonalGaussian,

@@ -8,10 +8,9 @@ from numpyro.infer import Trace_ELBO
 from examples.programs.command import Outcome, main
 from tacit.data import ADULT_SCHEMA, load_adult
 from tacit.numpyro import DPSVI
-from tacit.numpyro.rows import RowCode
-from tacit.numpyro.synthetic import synthetic_tables
-from tacit.numpyro.twin import twin_guide, twin_program
-from tacit.numpyro.utility import table_utility
+from tacit.synthetic.rows import RowCode
+from tacit.synthetic.tables import synthetic_tables, table_utility
+from tacit.synthetic.twin import twin_guide, twin_program
 
 __all__ = ["CODE", "run"]
 

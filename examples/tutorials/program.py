@@ -20,7 +20,8 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 from tacit.data import Categorical, Numeric, Schema, Target
-from tacit.numpyro import DPSVI, combined, synthetic_tables
+from tacit.numpyro import DPSVI
+from tacit.synthetic import combined, synthetic_tables
 from tacit.typing import Array
 
 __all__ = ["SCHEMA", "patients", "program", "run"]

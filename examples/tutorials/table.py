@@ -15,7 +15,7 @@ import numpy as np
 
 from tacit import PrivateBayesClassifier
 from tacit.data import ADULT_SCHEMA, load_adult
-from tacit.estimators import load_fitted_table
+from tacit.studies import load_fitted_table
 
 __all__ = ["run"]
 

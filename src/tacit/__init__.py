@@ -12,10 +12,8 @@ __version__ = "0.1.0"
 # Loaded when it is used: JAX, pandas and scikit-learn together take a second and more, which a
 # command that prints its help should not. `__init__.pyi` says the same to type checkers.
 _HOMES = {
-    "tacit.data": (
-        "as_records",
-        "assign_shards",
-    ),
+    "tacit.certify": ("certified",),
+    "tacit.data": ("as_records",),
     "tacit.errors": (
         "BudgetExceededError",
         "CrossRecordError",
@@ -49,6 +47,7 @@ _HOMES = {
         "RecordDraws",
         "Scheduled",
         "SharedDraws",
+        "assign_shards",
         "calibrate",
         "calibrate_batch_size",
         "calibrate_steps",
@@ -72,8 +71,8 @@ _HOMES = {
     "tacit.posterior": (
         "Posterior",
         "load_posterior",
+        "predict",
     ),
-    "tacit.prediction": ("predict",),
     "tacit.privacy.accounting": (
         "GDP",
         "PLD",
@@ -115,7 +114,6 @@ _HOMES = {
         "Linf",
         "adversarial",
         "attack_posterior",
-        "certified",
         "robust_accuracy",
     ),
     "tacit.tables": (
@@ -137,7 +135,6 @@ _PACKAGES = (
     "native",
     "numpyro",
     "posterior",
-    "prediction",
     "privacy",
     "processes",
     "recalibration",
@@ -145,6 +142,8 @@ _PACKAGES = (
     "rng",
     "robust",
     "samplers",
+    "studies",
+    "synthetic",
     "tables",
     "typing",
 )

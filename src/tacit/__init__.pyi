@@ -1,10 +1,8 @@
 """For type checkers: `__init__.py` has the same names, loaded when they are used."""
 
+from tacit.certify import certified as certified
 from tacit.data import (
     as_records as as_records,
-)
-from tacit.data import (
-    assign_shards as assign_shards,
 )
 from tacit.errors import (
     BudgetExceededError as BudgetExceededError,
@@ -90,6 +88,7 @@ from tacit.inference import (
 from tacit.inference import (
     SharedDraws as SharedDraws,
 )
+from tacit.inference import assign_shards as assign_shards
 from tacit.inference import (
     calibrate as calibrate,
 )
@@ -147,7 +146,7 @@ from tacit.posterior import (
 from tacit.posterior import (
     load_posterior as load_posterior,
 )
-from tacit.prediction import (
+from tacit.posterior import (
     predict as predict,
 )
 from tacit.privacy.accounting import (
@@ -233,9 +232,6 @@ from tacit.robust import (
 )
 from tacit.robust import (
     attack_posterior as attack_posterior,
-)
-from tacit.robust import (
-    certified as certified,
 )
 from tacit.robust import (
     robust_accuracy as robust_accuracy,

@@ -1,8 +1,11 @@
-"""A posterior: retained states, and a way to draw parameters from them.
+"""A posterior: retained states, a way to draw parameters from them, and what they predict.
 
 Everything here is post-processing of released values and costs nothing, as long as the inputs it is
 asked about are public or consented to; on private records a prediction that leaves the house is a
 release of its own.
+
+This is post-processing of released values and costs nothing, as long as the inputs are public or
+consented to; on private records a prediction that leaves the house is a release of its own.
 """
 
 import functools
@@ -10,22 +13,34 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from tacit import _artefact, _check, _display, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.models import Model, model_from_spec
+from tacit.metrics.uncertainty import (
+    ClassificationUncertainty,
+    RegressionUncertainty,
+    classification_moments,
+    decompose_classification,
+    decompose_regression,
+    merge_moments,
+    regression_moments,
+)
+from tacit.models import Model, Moments, model_from_spec
 from tacit.rng import seeded_key
 from tacit.samplers import Sampler, sampler_from_spec, sampler_spec
-from tacit.typing import Array, Key, Params, Tree
+from tacit.typing import Array, Input, Key, Params, Tree
+
+__all__ = ["Posterior", "Predictions", "load_posterior", "predict"]
 
 if TYPE_CHECKING:
     from rich.panel import Panel
-
-__all__ = ["Posterior", "load_posterior"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,3 +173,116 @@ def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = N
 @functools.lru_cache(maxsize=64)
 def _compiled_draw(sampler: Sampler) -> Callable[[Key, Tree], Params]:
     return jax.jit(jax.vmap(sampler.draw))
+
+
+Predictions: TypeAlias = ClassificationUncertainty[Array] | RegressionUncertainty[Array]
+
+_INPUTS, _DRAWS = "inputs", "draws"
+
+
+def predict(
+    posterior: Posterior,
+    x: Input,
+    *,
+    num_draws: int | None = None,
+    seed: int = 0,
+    batch_size: int = 1024,
+    mesh: Mesh | None = None,
+) -> Predictions:
+    """Returns the posterior predictive of each input, with its uncertainty taken apart.
+
+    Memory is bounded by ``batch_size`` inputs times one draw, however many draws and inputs there
+    are. For classification the predictive is the mean of the draws' class probabilities.
+
+    Args:
+      posterior: what to predict with.
+      x: inputs; every leaf has one row for each.
+      num_draws: by default one for each retained state, or 100 in all where the states are
+        Gaussians; models with dropout want more than one a state (100), each with fresh masks.
+      seed: of masks and samplers; nothing private hangs on it.
+      batch_size: how many inputs are looked at together.
+      mesh: devices of this process that share the work: the inputs of a batch along an axis
+        "inputs", draws along an axis "draws", such as ``jax.make_mesh((4, 2), ("inputs",
+        "draws"))``. By default one device does it all. Results agree up to rounding.
+    """
+    _check.positive_integer(batch_size=batch_size)
+    shape = {} if mesh is None else dict(mesh.shape)
+    if not set(shape) <= {_INPUTS, _DRAWS}:
+        raise InvalidArgumentError(
+            f'mesh must have axes "{_INPUTS}" or "{_DRAWS}" or both; got {tuple(shape)}.'
+        )
+    x = jax.tree.map(jnp.asarray, x)
+    num_inputs = _tree.num_records(x)
+    if num_inputs == 0:
+        raise InvalidArgumentError("x must have at least one row; got none.")
+    batch_size = _rounded_up(min(batch_size, num_inputs), shape.get(_INPUTS, 1))
+    states = posterior.indices(num_draws)
+    # Filled up, so that all devices have as many; what is beyond the last draw does not count.
+    numbers = jnp.arange(_rounded_up(len(states), shape.get(_DRAWS, 1)))
+    kept = _tree.take(posterior.flat(), states[numbers % len(states)])
+    draws = (numbers, numbers < len(states), kept)
+    run = _compiled_predict(posterior.model.predict, posterior.sampler, mesh)
+    parts = []
+    for start in range(0, num_inputs, batch_size):
+        # The last batch reaches back, so that all have one shape and compile once.
+        first = max(0, min(start, num_inputs - batch_size))
+        rows = jnp.arange(first, first + batch_size) % num_inputs
+        predictions = run(seeded_key(seed), draws, _tree.take(x, rows), rows)
+        stop = min(first + batch_size, num_inputs) - first
+        parts.append(
+            jax.tree.map(lambda leaf, own=slice(start - first, stop): leaf[own], predictions)
+        )
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_predict(
+    predict_one: Callable[[Params, Input, Key], Array | Moments],
+    sampler: Sampler,
+    mesh: Mesh | None,
+) -> Callable[[Key, Any, Input, Array], Predictions]:
+    def moments_of(key: Key, draws: tuple[Array, Array, Tree], x: Input, index: Array) -> Any:
+        def one_draw(number: Array, state: Tree) -> Any:
+            draw_key, input_key = jax.random.split(jax.random.fold_in(key, number))
+            params = sampler.draw(draw_key, state)
+            keys = jax.vmap(lambda i: jax.random.fold_in(input_key, i))(index)
+            output = jax.vmap(predict_one, in_axes=(None, 0, 0))(params, x, keys)
+            if isinstance(output, Moments):
+                return regression_moments(output.mean[None], output.variance[None])
+            return classification_moments(output[None])
+
+        def add(seen: Any, draw: tuple[Array, Array, Tree]) -> tuple[Any, None]:
+            number, counts, state = draw
+            both = merge_moments(seen, one_draw(number, state))
+            return jax.tree.map(lambda new, old: jnp.where(counts, new, old), both, seen), None
+
+        number, _, state = jax.tree.map(lambda leaf: leaf[0], draws)
+        zero = _zeros(jax.eval_shape(one_draw, number, state))
+        return lax.scan(add, zero, draws)[0]
+
+    def merged(moments: Any) -> Any:
+        """Merges what the devices have that share the draws."""
+        all_of_them = lax.all_gather(moments, _DRAWS)
+        return lax.scan(lambda a, b: (merge_moments(a, b), None), _zeros(moments), all_of_them)[0]
+
+    def run(key: Key, draws: Any, x: Input, index: Array) -> Predictions:
+        moments = moments_of(key, draws, x, index)
+        if mesh is not None and _DRAWS in mesh.shape:
+            moments = merged(moments)
+        is_classification = moments.noise.ndim < moments.mean.ndim
+        return (decompose_classification if is_classification else decompose_regression)(moments)
+
+    if mesh is None:
+        return jax.jit(run)
+    mesh = Mesh(mesh.devices, mesh.axis_names)  # without axes whose cuts have to be spelt out
+    inputs, of_draws = (P(axis) if axis in mesh.shape else P() for axis in (_INPUTS, _DRAWS))
+    specs = (P(), of_draws, inputs, inputs)
+    return jax.jit(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=inputs, check_vma=False))
+
+
+def _zeros(shapes: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

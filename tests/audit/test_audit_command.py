@@ -13,8 +13,8 @@ from audit.bugs import plant_bug
 from tacit import cli
 from tacit.data import Numeric, Schema, Target, encode_table
 from tacit.errors import TacitError
-from tacit.estimators import Recipe, fit_table, prepare
 from tacit.privacy.budget import Budget
+from tacit.studies import Recipe, fit_table, prepare
 
 SCHEMA = Schema(
     columns=(Numeric(name="x", low=-1, high=1), Numeric(name="z", low=-1, high=1)),

@@ -28,7 +28,7 @@ from tacit.audit import (
     membership_figures,
     shadow_coins,
 )
-from tacit.audit.training import canary_scores, weighted
+from tacit.audit.membership import canary_scores, weighted
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import HMC, SGD, SGLD, Plan, calibrate, fit

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from tacit.audit import trial_bound
-from tacit.audit.trials import _rates
+from tacit.audit.bounds import _rates
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.trade_off import TradeOff
 

@@ -27,7 +27,7 @@ from tacit.certify import (
 )
 from tacit.errors import InvalidArgumentError
 from tacit.models import MLP, Bernoulli, Categorical, EmbeddingBag, FixedGaussian
-from tacit.prediction import predict
+from tacit.posterior import predict
 from tacit.robust import L2, PGD, Linf, attack_posterior
 
 Y = jnp.argmax(predict(CLASSIFIER, X).probabilities, axis=-1)

@@ -143,7 +143,7 @@ def test_no_table_and_no_schema_makes_a_fit_stumble(tmp_path, study, monkeypatch
     def reached(*_, **__):
         raise ReachedError("all was well, and a fit would begin")
 
-    monkeypatch.setattr("tacit.cli._fitting.fit_table", reached)
+    monkeypatch.setattr("tacit.studies.execution.fit_table", reached)
     (tmp_path / "data.csv").write_bytes(table)
     (tmp_path / "schema.toml").write_text(schema, encoding="utf-8", errors="replace")
     out = tmp_path / "run"
@@ -215,7 +215,7 @@ def test_an_error_of_the_file_system_is_one_line_too(monkeypatch, capsys, classe
     def full(*_, **__):
         raise OSError(28, "No space left on device", "run/report.html")
 
-    monkeypatch.setattr("tacit.cli.report.write_report", full)
+    monkeypatch.setattr("tacit.cli.statement.write_report", full)
     code, captured = main_says(monkeypatch, capsys, "report", classes / "run")
     assert code == 2
     assert captured.err == "error: run/report.html cannot be used (No space left on device).\n"
@@ -225,7 +225,7 @@ def test_too_little_memory_is_one_line_too(monkeypatch, capsys):
     def too_much(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("tacit.cli.plan.prepare", too_much)
+    monkeypatch.setattr("tacit.cli.schema.prepare", too_much)
     words = ["plan", "--records", 10, "--features", 3]
     code, captured = main_says(monkeypatch, capsys, *words)
     assert code == 2

@@ -47,11 +47,11 @@ def test_the_folder_holds_picture_results_statement_and_a_posterior_that_loads(s
 
 def test_people_get_a_table_the_statement_and_where_the_files_are(monkeypatch, tmp_path, capsys):
     from tacit.cli import demo as command
+    from tacit.cli.demo import DemoRow
     from tacit.privacy.budget import Budget
     from tacit.privacy.cost import Cost
     from tacit.privacy.sampling import PoissonBatch
     from tacit.privacy.statement import make_statement
-    from tacit.report.demo import DemoRow
 
     statement = make_statement(
         cost=Cost(PoissonBatch(num_records=100, batch_size=10).cost(5.0), is_secure=False),

@@ -7,11 +7,11 @@ import pytest
 
 from cli.tables import ILL, refused, tacit
 from tacit.errors import InvalidArgumentError
-from tacit.estimators import FittedTable, load_fitted_table
 from tacit.metrics import ClassificationUncertainty
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import LedgerFile
-from tacit.report.private_evaluation import Groups, evaluate_privately
+from tacit.studies import FittedTable, load_fitted_table
+from tacit.studies.private_evaluation import Groups, evaluate_privately
 
 KEYS = {"kind", "data", "metrics", "reliability", "uncertainty", "selective", "subgroups"}
 
@@ -188,7 +188,7 @@ def test_one_record_adds_a_vector_within_the_norm_that_is_charged(monkeypatch):
         seen["excess"] = np.linalg.norm(vectors, axis=1).max() - max_norm
         raise InvalidArgumentError("seen")
 
-    monkeypatch.setattr("tacit.report.private_evaluation.noisy_sums", spy)
+    monkeypatch.setattr("tacit.studies.private_evaluation.noisy_sums", spy)
     found, labels = synthetic(500, seed=1)
     with pytest.raises(InvalidArgumentError, match="seen"):
         evaluate_privately(found, 1 - labels, budget=Budget(1.0, 1e-6))

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from cli.tables import ILL, TINY, invoke, refused, tacit, write_patients
-from tacit.cli import _run_directory
-from tacit.cli._study import Study, read_study
 from tacit.data import Schema, encode_table
 from tacit.errors import BudgetExceededError
-from tacit.estimators import Recipe, load_fitted_table
-from tacit.inference.charges import Charges
+from tacit.inference.checkpoint import Charges
 from tacit.privacy.ledger import LedgerFile
+from tacit.studies import Recipe, load_fitted_table, run_folder
+from tacit.studies.study import Study, read_study
 
 RUN_FILES = {
     "study.toml", "schema.toml", "posterior.safetensors", "posterior.json", "statement.json",
@@ -44,7 +43,7 @@ def no_fit(monkeypatch):
     def must_not(*_, **__):
         raise AssertionError("the fit began")
 
-    monkeypatch.setattr("tacit.cli._fitting.fit_table", must_not)
+    monkeypatch.setattr("tacit.studies.execution.fit_table", must_not)
 
 
 def test_a_run_holds_what_the_contract_says_and_no_more(classes):
@@ -334,7 +333,7 @@ def test_a_full_disk_is_noticed_before_anything_is_spent(table, no_fit, monkeypa
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(_run_directory.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(run_folder.tempfile, "TemporaryFile", full)
     error = refused(
         "fit", "data.csv", "--schema", "schema.toml", "--epsilon", 1, "-o", "run", *TINY
     )
@@ -343,7 +342,7 @@ def test_a_full_disk_is_noticed_before_anything_is_spent(table, no_fit, monkeypa
 
 
 def test_a_disk_that_fills_up_on_the_way_keeps_the_last_checkpoint(table, monkeypatch):
-    real, calls = _run_directory.save_checkpoint, []
+    real, calls = run_folder.save_checkpoint, []
 
     def fills_up(checkpoint, folder):
         calls.append(checkpoint.step)
@@ -355,7 +354,7 @@ def test_a_disk_that_fills_up_on_the_way_keeps_the_last_checkpoint(table, monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(_run_directory, "save_checkpoint", fills_up)
+        patched.setattr(run_folder, "save_checkpoint", fills_up)
         result = invoke(
             "fit", "data.csv", "--schema", "schema.toml", "--epsilon", 5, "-o", "run",
             "--seed", 0, *TINY,

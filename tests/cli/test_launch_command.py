@@ -9,7 +9,7 @@ import time
 import pytest
 
 from cli.tables import refused
-from tacit.cli._launching import Launched, cores_for, free_address
+from tacit.cli.launch import Launched, cores_for, free_address
 
 PROCESS = """
 import os, signal, sys, time
@@ -65,7 +65,7 @@ def test_the_exit_code_is_that_of_the_process_that_failed(launched, program, cod
 
 
 def test_when_one_fails_the_others_do_not_run_on(launched, monkeypatch):
-    monkeypatch.setattr("tacit.cli._launching._GRACE", 0.2)
+    monkeypatch.setattr("tacit.cli.launch._GRACE", 0.2)
     begin = time.monotonic()
     found = launched("sys.exit(2) if number else time.sleep(60)")
     assert found.wait() == 2

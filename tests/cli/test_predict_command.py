@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from cli.tables import patients, refused, tacit
-from tacit.estimators import load_fitted_table
+from tacit.studies import load_fitted_table
 
 
 def test_classes_come_with_probabilities_and_both_kinds_of_uncertainty(classes):

@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.data import as_records, assign_shards, shard_records, shard_size
+from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
+from tacit.inference import assign_shards, shard_records, shard_size
 from tacit.typing import Record
 
 IDS = [f"person {i}" for i in range(3000)]

@@ -15,7 +15,7 @@ from tacit.data import Categorical, Numeric, Schema, Target, encode_table, encod
 from tacit.data.csv import read_csv, to_numbers, typed
 from tacit.data.frames import read_frames
 from tacit.data.stored import digest_of
-from tacit.data.stored.units import whole_units
+from tacit.data.stored.writing import whole_units
 
 
 @pytest.fixture

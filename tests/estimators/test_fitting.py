@@ -11,12 +11,11 @@ from estimators.tables import ILL, WEEKS, patients
 from tacit import Budget, InMemoryLedger, PrivacyWarning
 from tacit.data import encode_table
 from tacit.errors import BudgetExceededError, InvalidArgumentError, TacitError
-from tacit.estimators import Recipe, fit_table, load_fitted_table, prepare
-from tacit.estimators.recipe import Facts, MethodName, completed
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import count_releases
+from tacit.privacy.cost import Cost, count_releases
 from tacit.privacy.sampling import FullBatch
 from tacit.privacy.statement.fields import checksum
+from tacit.studies import Recipe, fit_table, load_fitted_table, prepare
+from tacit.studies.recipe import Facts, MethodName, completed
 
 BUDGET = Budget(epsilon=5.0, delta=1e-3)
 TRAIN, TEST = patients(), patients(seed=1)

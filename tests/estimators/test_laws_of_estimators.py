@@ -8,7 +8,7 @@ import pytest
 from estimators.tables import patients
 from tacit import PrivateBayesClassifier, PrivateBayesRegressor
 from tacit.estimators import PrivateScaler, tune
-from tacit.inference.compiled import forget_kernels
+from tacit.inference.compilation import forget_kernels
 from tacit.privacy.mechanism import GaussianSum
 
 NUMBERS = ["dose", "age"]

@@ -6,7 +6,7 @@ from tacit import Budget, InMemoryLedger, LedgerFile
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.estimators import PrivateBayesClassifier, PrivateBayesRegressor, tune
 from tacit.privacy.accounting import RDP
-from tacit.privacy.events import composed
+from tacit.privacy.cost import composed
 from tacit.privacy.filters import RDPFilter
 
 TRAIN, TEST = patients(300), patients(seed=1)

@@ -10,7 +10,7 @@ import pytest
 
 from tacit.data import as_records
 from tacit.inference import SGD, Plan, fit
-from tacit.inference.compiled import compiled_kernel, forget_kernels
+from tacit.inference.compilation import compiled_kernel, forget_kernels
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum

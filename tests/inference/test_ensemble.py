@@ -22,11 +22,10 @@ from tacit.inference import (
     save_checkpoint,
 )
 from tacit.models import Model
-from tacit.posterior import load_posterior
-from tacit.prediction import predict
+from tacit.posterior import load_posterior, predict
 from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency, CLTApproximation
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import (
+from tacit.privacy.cost import (
     ParallelDpEvent,
     count_releases,
     event_from_json,

@@ -33,8 +33,7 @@ from tacit.inference import (
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.privacy.accounting import PLD, RDP, CLTApproximation
 from tacit.privacy.budget import Budget, InMemoryLedger
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import count_releases, event_from_json
+from tacit.privacy.cost import Cost, count_releases, event_from_json
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
 from tacit.privacy.statement import make_statement

@@ -12,7 +12,7 @@ from tacit.errors import BudgetExceededError, PrivacyWarning
 from tacit.inference import SGD, Plan, calibrate, fit, load_checkpoint, save_checkpoint
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import composed, count_releases, event_from_json
+from tacit.privacy.cost import composed, count_releases, event_from_json
 from tacit.privacy.filters import RDPFilter
 from tacit.privacy.ledger import LedgerFile
 from tacit.privacy.mechanism import GaussianSum

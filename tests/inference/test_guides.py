@@ -11,7 +11,7 @@ import scipy.stats
 
 from tacit.errors import InvalidArgumentError
 from tacit.inference import LowRank, MeanField
-from tacit.inference.divergence import diagonal_entropy, expected_log_prior, low_rank_entropy
+from tacit.inference.guides import diagonal_entropy, expected_log_prior, low_rank_entropy
 from tacit.models import (
     MLP,
     FixedGaussian,

@@ -10,13 +10,13 @@ import pytest
 
 from tacit.errors import InvalidArgumentError
 from tacit.inference import HMC, Plan, calibrate, fit, load_checkpoint, save_checkpoint
-from tacit.inference.base import objective_of
+from tacit.inference.method import objective_of
 from tacit.metrics import diagnose
 from tacit.models import Model
 from tacit.privacy.accounting import GDP, epsilon
 from tacit.privacy.budget import Budget
 from tacit.privacy.clipping import Normalised
-from tacit.privacy.events import count_releases
+from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
 from tacit.rng import seeded_key

@@ -9,8 +9,7 @@ import pytest
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGD, SGLD, Plan, calibrate, calibrate_batch_size, calibrate_steps
 from tacit.privacy.budget import Budget
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import count_releases
+from tacit.privacy.cost import Cost, count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
 

@@ -12,7 +12,7 @@ from tacit.inference import SGHMC, SGLD, Cyclical, Plan, calibrate
 from tacit.inference.langevin import ScheduledNoise
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import count_releases, noise_multipliers
+from tacit.privacy.cost import count_releases, noise_multipliers
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
 from tacit.rng import seeded_key

@@ -12,7 +12,7 @@ import pytest
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGD, SGLD, Constant, Cosine, Exponential, Polynomial
 from tacit.models import MLP, Categorical, FlatPrior, GaussianPrior, bayesian
-from tacit.privacy.events import count_releases, noise_multipliers
+from tacit.privacy.cost import count_releases, noise_multipliers
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
 from tacit.rng import seeded_key

@@ -12,10 +12,9 @@ import pytest
 
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGD, SGLD, SWAG, IterateAverage, Plan, fit
-from tacit.inference.base import Kernel
+from tacit.inference.method import Kernel
 from tacit.models import Model
-from tacit.posterior import load_posterior
-from tacit.prediction import predict
+from tacit.posterior import load_posterior, predict
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch

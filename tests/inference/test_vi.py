@@ -11,8 +11,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.inference import VI, LowRank, MeanField, Plan, RecordDraws, SharedDraws, fit
 from tacit.inference.vi import variational_objective
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
-from tacit.posterior import load_posterior
-from tacit.prediction import predict
+from tacit.posterior import load_posterior, predict
 from tacit.privacy.budget import Budget
 from tacit.privacy.clipping import explain_clipping
 from tacit.privacy.mechanism import GaussianSum

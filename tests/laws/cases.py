@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tacit.certify import certified
 from tacit.inference import (
     HMC,
     IVON,
@@ -36,7 +37,7 @@ from tacit.models import (
 from tacit.privacy.clipping import Normalised, PerLayer
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
-from tacit.robust import FGSM, Linf, adversarial, certified
+from tacit.robust import FGSM, Linf, adversarial
 from tacit.typing import Record
 
 NUM_RECORDS = 12

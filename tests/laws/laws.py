@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.privacy.clipping import gradient
-from tacit.privacy.events import count_releases
+from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
 
@@ -98,7 +98,7 @@ def check_sensitivity(release, model, records, *, bad, index=3):
     With one key both sums have the same noise, so that their difference has none. ``bad`` is a
     value or several; one compiled program serves all of them.
     """
-    from tacit.inference.base import objective_of
+    from tacit.inference.method import objective_of
 
     record_loss = objective_of(model).record_loss
     params = model.init(seeded_key(1))

@@ -11,7 +11,7 @@ import tacit
 from laws import laws
 from laws.cases import METHODS, MODELS, engine, full, table
 from tacit.inference import Plan, fit
-from tacit.inference.base import objective_of
+from tacit.inference.method import objective_of
 from tacit.privacy.budget import Budget
 from tacit.privacy.sampling import PoissonBatch
 from tacit.rng import seeded_key
@@ -51,7 +51,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_norm(method, model):
 
 @methods
 def test_scaling_the_noise_scales_the_cost(method):
-    from tacit.privacy.events import count_releases
+    from tacit.privacy.cost import count_releases
 
     def multipliers(cost):
         return sorted(laws._multiplier(event) for event in count_releases(cost).elements())
@@ -64,7 +64,7 @@ def test_scaling_the_noise_scales_the_cost(method):
 
 @methods
 def test_the_cost_of_a_run_is_the_cost_of_its_parts(method):
-    from tacit.privacy.events import count_releases
+    from tacit.privacy.cost import count_releases
 
     whole = count_releases(METHODS[method].cost(5))
     parts = count_releases(METHODS[method].cost(2)) + count_releases(

@@ -107,7 +107,7 @@ BUGS = {
         sensitivity_of(Flat()),
     ),
     "non-finite records let through by the reference": (
-        sys.modules["tacit.privacy.clipping.reference"],
+        sys.modules["tacit.privacy.clipping.bounds"],
         "clipped_sum",
         "jnp.where(keep & (c > 0), c * v, 0.0)",
         "keep * c * v",

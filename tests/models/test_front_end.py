@@ -13,31 +13,32 @@ from hypothesis import strategies as st
 import tacit
 from laws import laws
 from models.boxes import KEY, params_of, points_of
-from tacit.certify import Intervals, certify_predictive
+from tacit.certify import (
+    EuclideanBall,
+    Intervals,
+    certify_predictive,
+    interval_bounds,
+    interval_bounds_over_weights,
+    linear_bounds,
+)
+from tacit.certify.intervals import _average, _normalised, _wave, bound_features
 from tacit.errors import InvalidArgumentError
 from tacit.models import (
     CNN,
     MLP,
-    Box,
     Categorical,
     Conv,
     EmbeddingBag,
-    EuclideanBall,
     FixedFrontEnd,
     GaussianPrior,
     Scattering,
     bayesian,
     extract_features,
-    interval_bounds,
-    interval_bounds_over_weights,
-    linear_bounds,
     model_from_spec,
     with_front_end,
 )
-from tacit.models.scattering_bounds import _average, _normalised, _wave, bound_features
-from tacit.posterior import Posterior, load_posterior
-from tacit.prediction import predict
-from tacit.robust import FGSM, Linf, attack_posterior
+from tacit.posterior import Posterior, load_posterior, predict
+from tacit.robust import FGSM, Box, Linf, attack_posterior
 from tacit.samplers import Points
 from tacit.typing import Record
 

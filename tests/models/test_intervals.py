@@ -11,17 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.boxes import APPLY, KEY, NETWORKS, input_of, params_of, points_of
+from tacit.certify import interval_bounds, interval_bounds_over_weights
+from tacit.certify.intervals import bound_step
 from tacit.errors import InvalidArgumentError
-from tacit.models import (
-    MLP,
-    Activation,
-    Box,
-    EmbeddingBag,
-    interval_bounds,
-    interval_bounds_over_weights,
-)
-from tacit.models.intervals import bound_step
+from tacit.models import MLP, Activation, EmbeddingBag
 from tacit.models.steps import Activate
+from tacit.robust import Box
 
 every_network = pytest.mark.parametrize("name", NETWORKS)
 BOUNDS = {name: jax.jit(functools.partial(interval_bounds, NETWORKS[name])) for name in NETWORKS}

@@ -16,7 +16,7 @@ from tacit import InMemoryLedger, PoissonBatch
 from tacit.errors import CrossRecordError, InvalidArgumentError
 from tacit.numpyro import DPSVI, PrivateLoss
 from tacit.privacy.accounting import epsilon
-from tacit.privacy.events import count_releases
+from tacit.privacy.cost import count_releases
 
 quiet = pytest.mark.filterwarnings("ignore:the loss is NaN:tacit.errors.PrivacyWarning")
 pytestmark = [quiet, pytest.mark.usefixtures("clip_unverified")]

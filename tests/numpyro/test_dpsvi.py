@@ -26,7 +26,7 @@ from tacit import InMemoryLedger, PoissonBatch
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.numpyro import DPSVI, PrivateLoss
 from tacit.privacy.accounting import PLD
-from tacit.privacy.events import count_releases
+from tacit.privacy.cost import count_releases
 from tacit.privacy.statement.text import FIXED
 from tacit.privacy.stopping import AnytimeRDP
 

@@ -7,9 +7,8 @@ import pytest
 from laws import laws
 from numpyro_cases import NUM_RECORDS, amortised, factor_model, hand_written, regression, table
 from tacit.models.programs import split_arguments, split_program
-from tacit.numpyro.losses import PrivateLoss
-from tacit.numpyro.method import ProgramSVI
-from tacit.privacy.events import count_releases
+from tacit.numpyro.method import PrivateLoss, ProgramSVI
+from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
 from tacit.typing import Record

@@ -12,12 +12,9 @@ from numpyro.infer import Trace_ELBO
 from tacit.data import Categorical, Numeric, Schema, Target
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.numpyro import DPSVI
-from tacit.numpyro.combining import combined
-from tacit.numpyro.rows import RowCode
-from tacit.numpyro.synthetic import synthetic_tables
-from tacit.numpyro.tables import as_table
-from tacit.numpyro.twin import twin_guide, twin_program
-from tacit.numpyro.utility import marginal_distances, table_utility
+from tacit.synthetic.rows import RowCode, as_table
+from tacit.synthetic.tables import combined, marginal_distances, synthetic_tables, table_utility
+from tacit.synthetic.twin import twin_guide, twin_program
 
 SCHEMA = Schema(
     columns=(

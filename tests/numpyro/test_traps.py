@@ -149,8 +149,7 @@ def test_an_empty_batch_is_an_ordinary_release():
     ("epsilon", "num_steps", "batch_size"), [(0.5, 30_000, 20.0), (1.0, 5, None), (8.0, 1000, 200)]
 )
 def test_noise_is_found_for_ordinary_settings_and_meets_its_target(epsilon, num_steps, batch_size):
-    from tacit.numpyro.optimisers import as_numpyro_optimiser
-    from tacit.numpyro.settings import PrivacySettings
+    from tacit.numpyro.settings import PrivacySettings, as_numpyro_optimiser
 
     settings = PrivacySettings(
         clip_norm=1.0, epsilon=epsilon, delta=1e-5, num_steps=num_steps, batch_size=batch_size

@@ -14,9 +14,8 @@ from scipy import stats
 
 from tacit.data import ADULT_SCHEMA, Categorical, Numeric, Scale, Schema, Target, load_adult
 from tacit.errors import InvalidArgumentError
-from tacit.numpyro.row_mixture import RowMixture
-from tacit.numpyro.rows import RowCode
-from tacit.numpyro.twin import twin_program
+from tacit.synthetic.rows import RowCode
+from tacit.synthetic.twin import RowMixture, twin_program
 
 SCHEMA = Schema(
     columns=(

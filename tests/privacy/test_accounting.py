@@ -15,7 +15,6 @@ from scipy.integrate import quad
 from scipy.stats import binom, norm
 
 from tacit.errors import InvalidArgumentError, UnprovenAccountingError
-from tacit.privacy import _losses, _pairs, _releases, _renyi, _truncation
 from tacit.privacy.accounting import (
     GDP,
     PLD,
@@ -26,9 +25,13 @@ from tacit.privacy.accounting import (
     delta_curve,
     epsilon,
     epsilon_curve,
+    losses,
+    pairs,
+    releases,
+    renyi,
     round_up,
 )
-from tacit.privacy.events import ConditionedPoissonDpEvent
+from tacit.privacy.cost import ConditionedPoissonDpEvent
 from tacit.privacy.sampling import PoissonBatch
 
 ZERO_OUT, ADD_REMOVE, REPLACE_ONE = Adjacency
@@ -218,7 +221,7 @@ def test_a_cut_batch_never_costs_more_than_dp_accounting_says(adjacency, capacit
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.7), (0.3, 1.5), (0.9, 4.0), (0.1, 0.3)])
 def test_renyi_divergences_equal_adaptive_quadrature(rate, noise):
-    divergences = _renyi.poisson(rate, noise)
+    divergences = renyi.poisson(rate, noise)
     for order in (1.1, 2.5, 3.0, 7.3, 12.0):
 
         def integrand(u, order=order):
@@ -227,7 +230,7 @@ def test_renyi_divergences_equal_adaptive_quadrature(rate, noise):
 
         ends = (-12.0, order / noise + 12.0)
         moment, _ = quad(integrand, *ends, points=[0.0, order / noise], limit=500, epsrel=1e-12)
-        computed = divergences[np.argmin(np.abs(order - _renyi.ORDERS))]
+        computed = divergences[np.argmin(np.abs(order - renyi.ORDERS))]
         assert computed == pytest.approx(np.log(moment) / (order - 1), rel=1e-8)
 
 
@@ -240,12 +243,12 @@ def test_rdp_is_close_to_dp_accounting_and_never_above(rate, noise):
         assert 0.99 * oracle.get_epsilon(at) < value <= oracle.get_epsilon(at) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("pair", [_pairs.removal, _pairs.replacement], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("pair", [pairs.removal, pairs.replacement], ids=lambda p: p.__name__)
 def test_the_curves_of_pairs_equal_numerical_integration(pair):
     rate, noise = 0.3, 0.8
     x = np.linspace(-15, 15, 200_001)
     present = (1 - rate) * norm.pdf(x, 0, noise) + rate * norm.pdf(x, 1, noise)
-    if pair is _pairs.removal:
+    if pair is pairs.removal:
         other = norm.pdf(x, 0, noise)
     else:
         other = (1 - rate) * norm.pdf(x, 0, noise) + rate * norm.pdf(x, -1, noise)
@@ -261,8 +264,8 @@ def test_the_curves_of_pairs_equal_numerical_integration(pair):
 
 @pytest.mark.parametrize("interval", [1e-3, 0.1])
 def test_discretisation_only_ever_raises_the_curve(interval):
-    for pair in (_pairs.removal(0.2, 0.7), _pairs.replacement(0.2, 0.7)):
-        grid = _losses.discretise(pair, interval)
+    for pair in (pairs.removal(0.2, 0.7), pairs.replacement(0.2, 0.7)):
+        grid = losses.discretise(pair, interval)
         at = np.linspace(0.0, 8.0, 57)
         exact = pair.forward.delta(at)
         raised = np.array([grid.delta(float(e)) for e in at])
@@ -271,11 +274,11 @@ def test_discretisation_only_ever_raises_the_curve(interval):
 
 
 def test_composition_equals_the_exact_convolution():
-    part = _losses.LossDistribution(0.5, np.array([-1, 1]), np.array([0.3, 0.7]), 0.0)
-    composed = _losses.compose([(part, 3)])
+    part = losses.LossDistribution(0.5, np.array([-1, 1]), np.array([0.3, 0.7]), 0.0)
+    composed = losses.compose([(part, 3)])
     for at in (0.0, 0.3, 1.2):
-        losses = np.array([1.5, 0.5, -0.5, -1.5])
-        exact = binom.pmf([3, 2, 1, 0], 3, 0.7) @ np.maximum(0.0, -np.expm1(at - losses))
+        values = np.array([1.5, 0.5, -0.5, -1.5])
+        exact = binom.pmf([3, 2, 1, 0], 3, 0.7) @ np.maximum(0.0, -np.expm1(at - values))
         assert composed.delta(at) == pytest.approx(exact, abs=1e-12)
 
 
@@ -426,13 +429,13 @@ def test_renyi_divergences_of_a_cut_batch_are_those_of_every_draw_gone_through(b
     x = np.linspace(-15, 25, 20_001)
     pairs = list(_pairs_of_every_draw(batch, noise=noise, adjacency=adjacency, x=x))
     release = truncated(*batch, noise)
-    found = RDP(adjacency=adjacency)._compose(_releases.count_releases(release))
+    found = RDP(adjacency=adjacency)._compose(releases.count_releases(release))
     for order in (1.5, 2.0, 8.0, 12.0):
         true = max(
             np.log(sum(np.trapezoid(p * (p / q) ** (order - 1), x) for p, q in ordered))
             for ordered in (pairs, [(q, p) for p, q in pairs])
         ) / (order - 1)
-        bound = found[list(_renyi.ORDERS).index(order)]
+        bound = found[list(renyi.ORDERS).index(order)]
         if adjacency is ZERO_OUT:
             assert bound == pytest.approx(true, rel=1e-6)
         else:
@@ -498,7 +501,7 @@ def test_a_cut_batch_of_fewer_records_than_declared_is_never_easier_to_tell(
     noise, order = 0.8, np.linspace(0.0005, 0.9995, 1000)
     ratio = np.exp((norm.ppf(order, 0, noise) - 0.5) / noise**2)
     ratio /= ratio.mean()
-    overflow = _truncation.Overflow.of(declared, rate, capacity)
+    overflow = pairs.Overflow.of(declared, rate, capacity)
     last, full = overflow.last_place, overflow.full
     bound = [
         (1 - last - full, 1 - rate, rate),
@@ -651,8 +654,8 @@ def test_a_schedule_of_many_distinct_steps_is_accounted_from_above_and_closely()
 
 
 def test_merging_similar_steps_only_lowers_the_noise():
-    counts = _releases.count_releases(schedule(0.5, 5.0, 300))
-    merged = _releases.merge_similar(counts, 14)
+    counts = releases.count_releases(schedule(0.5, 5.0, 300))
+    merged = releases.merge_similar(counts, 14)
     assert len(merged) == 14
     assert sum(count for _, count in merged) == 300
     before = sorted(release.noise_multiplier for release, _ in counts)
@@ -663,21 +666,21 @@ def test_merging_similar_steps_only_lowers_the_noise():
 
 
 def test_merging_is_not_spoilt_by_one_step_far_away():
-    near = [release for release, _ in _releases.count_releases(schedule(1.0, 2.0, 300))]
-    counts = _releases.count_releases(
+    near = [release for release, _ in releases.count_releases(schedule(1.0, 2.0, 300))]
+    counts = releases.count_releases(
         dpa.ComposedDpEvent([schedule(1.0, 2.0, 300), poisson(0.02, 1e6)])
     )
     for merged in (
-        _releases.merge_similar(tuple((release, 1) for release in near), 40),
-        _releases.merge_similar(counts, 40),
+        releases.merge_similar(tuple((release, 1) for release in near), 40),
+        releases.merge_similar(counts, 40),
     ):
         assert len([release for release, _ in merged if release.noise_multiplier < 3]) == 33
 
 
 def test_scaled_schedules_share_their_merged_steps_and_more_noise_never_becomes_less():
     def merged(factor):
-        counts = _releases.count_releases(schedule(1.0 * factor, 2.0 * factor, 300))
-        pairs = _releases.merge_similar(counts, 40)
+        counts = releases.count_releases(schedule(1.0 * factor, 2.0 * factor, 300))
+        pairs = releases.merge_similar(counts, 40)
         return sorted(noise for r, count in pairs for noise in [r.noise_multiplier] * count)
 
     first, second = merged(1.0), merged(1.003)
@@ -687,8 +690,8 @@ def test_scaled_schedules_share_their_merged_steps_and_more_noise_never_becomes_
 
 def test_merging_keeps_different_samplings_apart():
     mixed = dpa.ComposedDpEvent([schedule(1.0, 1.9, 5), full(1.5), fixed(100, 10, 1.5)])
-    counts = _releases.count_releases(mixed)
-    assert len(_releases.merge_similar(counts, 2)) == 4
+    counts = releases.count_releases(mixed)
+    assert len(releases.merge_similar(counts, 2)) == 4
 
 
 def test_more_distinct_steps_than_statements_are_verified_with_are_refused():
@@ -777,8 +780,8 @@ def test_a_delta_below_the_resolution_of_doubles_still_has_an_epsilon():
 
 
 def test_a_composition_counts_the_rounding_of_the_transform_as_loss():
-    part = _losses.discretise(_pairs.removal(0.01, 1.0), 1e-3)
-    few, many = _losses.compose([(part, 10)]), _losses.compose([(part, 10_000)])
+    part = losses.discretise(pairs.removal(0.01, 1.0), 1e-3)
+    few, many = losses.compose([(part, 10)]), losses.compose([(part, 10_000)])
     assert 0 < few.infinite < many.infinite < 1e-10
 
 

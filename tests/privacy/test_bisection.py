@@ -8,11 +8,11 @@ import pytest
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.privacy.accounting import GDP
-from tacit.privacy.bisection import Bisection
 from tacit.privacy.budget import Budget, InMemoryLedger
 from tacit.privacy.charging import charged_key
-from tacit.privacy.events import count_releases
+from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.private_sums import Bisection
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import seeded_key
 

@@ -13,7 +13,7 @@ import pytest
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency, CLTApproximation
 from tacit.privacy.budget import Budget, InMemoryLedger
-from tacit.privacy.spending import Spending
+from tacit.privacy.filters import Spending
 
 CHEAP, DEAR = dpa.GaussianDpEvent(5.0), dpa.GaussianDpEvent(0.5)
 

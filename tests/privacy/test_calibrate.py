@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from tacit.errors import BudgetExceededError
-from tacit.privacy import accounting
-from tacit.privacy._composition import compose_losses
 from tacit.privacy.accounting import GDP, RDP, Adjacency
+from tacit.privacy.accounting.losses import compose_losses
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import largest_batch, most_steps, smallest_noise
+from tacit.privacy.calibration import largest_batch, most_steps, smallest_noise
 from tacit.privacy.sampling import PoissonBatch
 
 
@@ -57,7 +56,7 @@ def test_a_schedule_of_a_thousand_noises_is_calibrated_in_few_compositions(monke
         composed.append((interval, len(counts)))
         return compose_losses(counts, adjacency, interval)
 
-    monkeypatch.setattr(accounting, "compose_losses", compose)
+    monkeypatch.setattr("tacit.privacy.accounting.accountants.compose_losses", compose)
 
     def cost_of(factor):
         noises = factor * np.geomspace(0.8, 3.0, 1000)

@@ -15,7 +15,6 @@ from numpyro.infer.autoguide import AutoNormal
 import tacit
 from tacit.data import ADULT_SCHEMA
 from tacit.errors import InvalidArgumentError
-from tacit.estimators import prepare
 from tacit.inference import SGD, SGLD, Plan, calibrate, fit, private_clip_norm
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.numpyro import DPSVI
@@ -27,6 +26,7 @@ from tacit.privacy.private_bounds import private_bounds
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
 from tacit.privacy.statement import require_adjacency, verify_statement
 from tacit.rng import seeded_key
+from tacit.studies import prepare
 
 DECLARED = 60
 ADD_REMOVE = Adjacency.ADD_REMOVE

@@ -15,10 +15,10 @@ from tacit import cli
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.privacy.accounting import GDP
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import event_to_json
-from tacit.privacy.explain import explain, explain_cost, explain_statement
+from tacit.privacy.cost import event_to_json
+from tacit.privacy.interpretation import explain, explain_cost, explain_statement
 from tacit.privacy.trade_off import TradeOff, gaussian_mu, posterior_probability
-from tacit.report.trade_off import trade_off_figure
+from tacit.report.figures import trade_off_figure
 
 RATES = np.array([1e-4, 1e-3, 0.01, 0.05, 0.2, 0.5, 0.9])
 POISSON = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(1.5)), 20)

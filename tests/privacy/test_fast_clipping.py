@@ -17,16 +17,15 @@ from tacit.privacy.clipping import (
     Flat,
     Normalised,
     PerLayer,
+    bounds,
     clipped_gradient_sum,
     explain_clipping,
-    reference,
 )
-from tacit.privacy.clipping.classification import Map
 from tacit.privacy.clipping.engine import Recipe, make_recipe, norms_and_sum
-from tacit.privacy.clipping.gradient import find_recipe
+from tacit.privacy.clipping.gradient import _verdicts, find_recipe, is_verified
+from tacit.privacy.clipping.operations import Map
 from tacit.privacy.clipping.rules import Dense, Layout, Lookup, Read, joint_squared_norm
 from tacit.privacy.clipping.tracing import trace
-from tacit.privacy.clipping.verification import _verdicts, is_verified
 from tacit.rng import seeded_key
 
 B = 8
@@ -331,7 +330,7 @@ def both(case, *, records=None, mask=None, clipping=Flat(), clip_norm=0.5, chunk
     options = {"clipping": clipping, "clip_norm": clip_norm, "chunk_size": chunk_size}
     return [
         jax.jit(functools.partial(way, case.loss, **options))(case.params, records, keys, mask)
-        for way in (clipped_gradient_sum, reference.clipped_gradient_sum)
+        for way in (clipped_gradient_sum, bounds.clipped_gradient_sum)
     ]
 
 
@@ -431,7 +430,7 @@ def test_a_loss_traced_inside_a_step_may_close_over_what_the_step_computes():
         options = {"clipping": Flat(), "clip_norm": 0.5}
         return (
             clipped_gradient_sum(*arguments, **options),
-            reference.clipped_gradient_sum(*arguments, **options),
+            bounds.clipped_gradient_sum(*arguments, **options),
         )
 
     assert_equal(*jax.jit(step)(MLP, DRAW))

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError, UnprovenAccountingError
-from tacit.privacy import _gaussian, _renyi
-from tacit.privacy.accounting import PLD, RDP, Adjacency
+from tacit.privacy.accounting import PLD, RDP, Adjacency, gaussian, renyi
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import smallest_noise
-from tacit.privacy.filters import GDPFilter, RDPFilter, filter_from_json
-from tacit.privacy.spending import FilterAccountant, Spending
+from tacit.privacy.calibration import smallest_noise
+from tacit.privacy.filters import FilterAccountant, GDPFilter, RDPFilter, Spending, filter_from_json
 
 DELTA = 1e-5
 RULES = [RDPFilter.of_budget(epsilon=1.0, delta=DELTA), GDPFilter(epsilon=1.0, delta=DELTA)]
@@ -34,12 +32,12 @@ def poisson(rate, noise, count):
 )
 def test_the_rdp_filter_converts_the_divergences_of_dp_accounting_by_the_mixture(cost):
     rule = RULES[0]
-    accountant = rdp.RdpAccountant(_renyi.ORDERS, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant = rdp.RdpAccountant(renyi.ORDERS, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
     accountant.compose(cost)
     # The definition: the least epsilon with z - e^epsilon <= delta F(z), on a fine grid of z.
     u = np.linspace(0, 4, 20_001)[:, np.newaxis]
     with np.errstate(over="ignore"):
-        logs = _renyi.ORDERS * u - (_renyi.ORDERS - 1) * accountant.rdp
+        logs = renyi.ORDERS * u - (renyi.ORDERS - 1) * accountant.rdp
         mixture = np.exp(logs) @ np.array(rule.weights)
         wanted = math.log(np.max(np.exp(u[:, 0]) - rule.delta * mixture))
     assert rule.spent(rule.weigh(cost), delta=rule.delta) == pytest.approx(wanted, abs=1e-6)
@@ -57,7 +55,7 @@ def test_a_filter_never_claims_less_than_the_truth(costs, rule):
         spending = spending.plus(dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(noise), count))
         squared_mu += count / noise**2
         assert spending.epsilon >= before
-    assert spending.epsilon >= _gaussian.epsilon_of(math.sqrt(squared_mu), rule.delta) - 1e-12
+    assert spending.epsilon >= gaussian.epsilon_of(math.sqrt(squared_mu), rule.delta) - 1e-12
     assert spending.is_within_budget == (spending.epsilon <= 1.0)
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tacit.data import as_records, map_arrays
-from tacit.privacy.ledger import fingerprint
-from tacit.privacy.ledger.fingerprint import fingerprint_of
+from tacit.privacy.ledger.file import fingerprint_of
 from tacit.tables import OnHost
 
 SALT = b"salt"
@@ -39,7 +38,7 @@ class Counting:
 
 @pytest.fixture
 def _all_tables_are_large(monkeypatch):
-    monkeypatch.setattr(fingerprint, "_LARGEST_READ_WHOLE", 0)
+    monkeypatch.setattr("tacit.privacy.ledger.file._LARGEST_READ_WHOLE", 0)
 
 
 @pytest.mark.usefixtures("_all_tables_are_large")

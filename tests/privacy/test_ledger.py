@@ -23,11 +23,10 @@ from tacit.errors import (
     PrivacyWarning,
     TacitError,
 )
-from tacit.privacy import _gaussian
+from tacit.privacy.accounting import gaussian
 from tacit.privacy.budget import Budget, RunRequest
-from tacit.privacy.calibrate import smallest_noise
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import ConditionedPoissonDpEvent, event_from_json, event_to_json
+from tacit.privacy.calibration import smallest_noise
+from tacit.privacy.cost import ConditionedPoissonDpEvent, Cost, event_from_json, event_to_json
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.ledger import Fork, LedgerFile
 
@@ -238,8 +237,8 @@ def test_a_ledger_of_format_1_goes_on_and_keeps_its_part_of_delta_set_aside(old)
     assert again.spending.delta == again.rule.delta * 15 / 16
     # Together they use up what is left beside the old tails, and not the whole of delta.
     mu = math.sqrt(1 / 5**2 + 1 / noise**2)
-    assert _gaussian.epsilon_of(mu, 1e-5 * 15 / 16) == pytest.approx(1.0, rel=2e-3)
-    assert _gaussian.epsilon_of(mu, 1e-5) < again.spent
+    assert gaussian.epsilon_of(mu, 1e-5 * 15 / 16) == pytest.approx(1.0, rel=2e-3)
+    assert gaussian.epsilon_of(mu, 1e-5) < again.spent
 
 
 def test_a_new_data_set_in_a_ledger_of_format_1_has_all_of_its_delta(old):
@@ -247,7 +246,7 @@ def test_a_new_data_set_in_a_ledger_of_format_1_has_all_of_its_delta(old):
     survey.charge(CHEAP)
     record = reopened(old).state.data_sets["survey"]
     assert record.spending.delta == 1e-5
-    assert record.spending.epsilon == _gaussian.epsilon_of(0.1, 1e-5)
+    assert record.spending.epsilon == gaussian.epsilon_of(0.1, 1e-5)
 
 
 @pytest.mark.parametrize(("name", "tail"), [("survey", 1e-12), ("census", 6.25e-7)])

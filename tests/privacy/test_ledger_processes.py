@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 
-from tacit.privacy.filters import RDPFilter
-from tacit.privacy.spending import Spending
+from tacit.privacy.filters import RDPFilter, Spending
 
 SCRIPT = Path(__file__).with_name("ledger_processes.py")
 

@@ -7,7 +7,7 @@ import pytest
 
 from tacit import Budget, InMemoryLedger
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.privacy.events import count_releases
+from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import bounds_noise, private_bounds
 

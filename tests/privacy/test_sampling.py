@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.events import ConditionedPoissonDpEvent
+from tacit.privacy.cost import ConditionedPoissonDpEvent
 from tacit.privacy.sampling import (
     FixedBatch,
     FullBatch,

@@ -25,14 +25,13 @@ from tacit import native
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGLD, Plan, calibrate, fit
-from tacit.inference.base import objective_of
+from tacit.inference.method import objective_of
 from tacit.models import MLP, Bernoulli, GaussianPrior, Model, bayesian
 from tacit.privacy.budget import Budget
 from tacit.privacy.clipping import contributions
 from tacit.privacy.clipping import engine as clipping_engine
 from tacit.privacy.clipping.rules import block_rows, largest_spread, summing_error
-from tacit.privacy.lattice import Lattice, gamma, nested_sum, raised
-from tacit.privacy.materialised import materialised
+from tacit.privacy.lattice import Lattice, gamma, materialised, nested_sum, raised
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import seeded_key

@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import SGLD, SWAG
-from tacit.privacy import accounting
-from tacit.privacy.accounting import PLD, RDP, Adjacency
+from tacit.privacy.accounting import PLD, RDP, Adjacency, accountants
 from tacit.privacy.budget import Budget
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import ParallelDpEvent
+from tacit.privacy.cost import Cost, ParallelDpEvent
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
 from tacit.privacy.statement import (
     Statement,
     make_statement,
     read_statement,
-    second,
+    second_accountant,
     statement_from_json,
     text,
     verify_statement,
@@ -77,7 +75,7 @@ def test_the_second_accountant_confirms_what_the_first_claims(cost, adjacency):
 
 def test_a_schedule_of_many_noises_is_confirmed(monkeypatch):
     # Both accountants round many multipliers down to few; here to six, which is quicker than 128.
-    monkeypatch.setattr(second, "_MAX_DISTINCT", 6)
+    monkeypatch.setattr(second_accountant, "_MAX_DISTINCT", 6)
     noises = [1.0 + 0.01 * i for i in range(15)]
     cost = dpa.ComposedDpEvent([dpa.PoissonSampledDpEvent(0.05, GAUSSIAN(s)) for s in noises])
     statement = state(cost, accountant=PLD(max_distinct=6))
@@ -391,8 +389,10 @@ def test_a_statement_of_format_1_is_read_and_verified_with_its_tail():
     assert "the cut tail of its noise takes 3e-06 of delta" in found.note
     assert (found.claimed, round(found.recomputed, 3)) == (5.205, 5.201)
     # At the whole of delta epsilon would be smaller.
-    counts = second.releases_from_json(OLD["cost"], adjacency="zero-out")
-    (whole,) = second.epsilons_from_json(counts, adjacency="zero-out", deltas=[1e-5], near=5.0)
+    counts = second_accountant.releases_from_json(OLD["cost"], adjacency="zero-out")
+    (whole,) = second_accountant.epsilons_from_json(
+        counts, adjacency="zero-out", deltas=[1e-5], near=5.0
+    )
     assert whole < 0.98 * found.recomputed
 
 
@@ -441,5 +441,5 @@ def test_a_statement_says_in_which_arithmetic_it_holds(honest):
     assert honest["version"] == 2
     assert honest["arithmetic"] == text.ARITHMETIC
     assert "tail" not in honest
-    assert honest["epsilon"] == float(accounting.round_up(PLD().epsilon(POISSON, delta=1e-5)))
+    assert honest["epsilon"] == float(accountants.round_up(PLD().epsilon(POISSON, delta=1e-5)))
     assert "  sensitivity  one record adds at most the clip norm" in str(state())

@@ -8,7 +8,7 @@ import pytest
 
 from tacit.errors import UnprovenAccountingError
 from tacit.privacy.accounting import GDP, PLD, RDP
-from tacit.privacy.adjacency import Adjacency
+from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget
 from tacit.privacy.statement.text import FIXED
 from tacit.privacy.stopping import AnytimeRDP, Declared, claim_of

@@ -8,8 +8,8 @@ import pytest
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.metrics import interval_coverage
-from tacit.privacy.bisection import Bisection
 from tacit.privacy.budget import Budget, InMemoryLedger
+from tacit.privacy.private_sums import Bisection
 from tacit.recalibration import (
     aps_scores,
     conformal_interval,

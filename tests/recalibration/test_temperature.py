@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.metrics import accuracy, ece, nll
-from tacit.privacy.bisection import Bisection
 from tacit.privacy.budget import Budget, InMemoryLedger
+from tacit.privacy.private_sums import Bisection
 from tacit.recalibration import apply_temperature, private_temperature, public_temperature
 
 ANY = Budget(epsilon=math.inf, delta=1e-5)

@@ -18,9 +18,8 @@ from tacit.errors import TacitError
 from tacit.privacy.filters import RDPFilter
 from tacit.privacy.ledger import LedgerFile
 from tacit.report.charts import Axis, draw
-from tacit.report.citations import _references, citations_of
-from tacit.report.html import render_report, write_report
-from tacit.report.run import read_run
+from tacit.report.html import _references, citations_of, render_report, write_report
+from tacit.studies.run_folder import read_run
 
 VOID = {"meta", "link", "br", "circle", "path", "rect"}
 

@@ -7,8 +7,7 @@ import pytest
 
 from tacit.errors import InvalidArgumentError
 from tacit.models import MLP, Bernoulli, FixedGaussian, FlatPrior, bayesian
-from tacit.posterior import Posterior
-from tacit.prediction import predict
+from tacit.posterior import Posterior, predict
 from tacit.robust import FGSM, PGD, Linf, attack_posterior, robust_accuracy
 from tacit.samplers import Points
 

@@ -6,12 +6,13 @@ import optax
 import pytest
 
 from tacit import Budget, FullBatch, GaussianSum, Plan, PoissonBatch, fit
+from tacit.certify import certified
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGD, SGLD, Ramp, Scheduled, load_checkpoint, save_checkpoint
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
-from tacit.privacy.events import count_releases
-from tacit.robust import Linf, certified
+from tacit.privacy.cost import count_releases
+from tacit.robust import Linf
 
 N = 60
 BUDGET = Budget(epsilon=50.0, delta=1e-3)

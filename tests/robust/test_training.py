@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from tacit import Budget, FullBatch, GaussianSum, Plan, PrivacyWarning, fit, load_posterior
+from tacit.certify import certified
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGD
@@ -23,7 +24,7 @@ from tacit.models import (
     PoissonCounts,
     bayesian,
 )
-from tacit.prediction import predict
+from tacit.posterior import predict
 from tacit.rng import seeded_key
 from tacit.robust import (
     FGSM,
@@ -33,7 +34,6 @@ from tacit.robust import (
     MixedLosses,
     MixedProbabilities,
     adversarial,
-    certified,
     robust_accuracy,
 )
 from tacit.typing import Record

@@ -10,7 +10,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from tacit.inference import IVON, VI, LowRank, MeanField, Plan, Polynomial, RecordDraws, base, fit
+from tacit.inference import IVON, VI, LowRank, MeanField, Plan, Polynomial, RecordDraws, fit
 from tacit.models import (
     Bernoulli,
     FixedGaussian,
@@ -122,7 +122,7 @@ def test_a_divergence_weighted_by_the_batch_size_would_be_found_out(monkeypatch)
         gradient = jax.grad(objective.regulariser)(params, shared)
         return jax.tree.map(lambda e, g: e + len(Y) * g, estimate, gradient)
 
-    monkeypatch.setattr(base, "add_regulariser", heavy)
+    monkeypatch.setattr("tacit.inference.method.add_regulariser", heavy)
     with pytest.raises(AssertionError):
         check_normal_mean("closed form", optax.sgd(LEARNING_RATE), EXACT)
 

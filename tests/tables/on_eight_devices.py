@@ -9,10 +9,10 @@ import tacit
 from privacy import neighbours
 from tables import cases
 from tacit import native
-from tacit.data import shard_records, shard_size
+from tacit.inference import shard_records, shard_size
 from tacit.privacy import noise
 from tacit.rng import seeded_key
-from tacit.tables import OnHost, device_mesh, distribute, room, shard
+from tacit.tables import OnHost, device_mesh, distribute
 
 SAMPLINGS = {
     "poisson": tacit.PoissonBatch(num_records=cases.NUM_RECORDS, batch_size=40),
@@ -66,8 +66,8 @@ def test_a_batch_that_a_shard_has_no_room_for_is_drawn_again(monkeypatch):
     release = cases.release(noise_multiplier=0.0)
     sizes = []
     for least_room in (1000, 11):
-        monkeypatch.setattr(room, "room_in_shard", lambda num_rows, rate: least_room)  # noqa: B023
-        monkeypatch.setattr(shard, "room_in_shard", lambda num_rows, rate: 60)
+        monkeypatch.setattr("tacit.tables.base.room_in_shard", lambda num_rows, rate: least_room)  # noqa: B023
+        monkeypatch.setattr("tacit.tables.distributed.room_in_shard", lambda num_rows, rate: 60)
         keys = jax.random.split(seeded_key(0), 50)
         counts = jax.vmap(
             lambda key: release(key, lambda record, key: record.weight, spread(records=4))

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from tables import cases
-from tacit.inference.compiled import forget_kernels
+from tacit.inference.compilation import forget_kernels
 from tacit.tables import OnHost, distribute
 
 TABLES = {

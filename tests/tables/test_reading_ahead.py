@@ -12,12 +12,12 @@ from scipy import stats
 
 import tacit
 from tables import cases
-from tacit.inference import feeding
-from tacit.inference.compiled import compiled_kernel
-from tacit.privacy.ledger.fingerprint import fingerprint_of
+from tacit.inference import chains
+from tacit.inference.compilation import compiled_kernel
+from tacit.privacy.ledger.file import fingerprint_of
 from tacit.rng import seeded_key
 from tacit.tables import Batch, Keys, OnHost, distribute, fetch
-from tacit.tables.room import room_in_shard
+from tacit.tables.base import room_in_shard
 
 
 def hmc_plan():
@@ -30,7 +30,7 @@ def hmc_plan():
 def feed_of(plan, records):
     kernel = compiled_kernel(plan.method, cases.MODEL).kernel
     states = jax.eval_shape(kernel.init, seeded_key(0))
-    return feeding.feed_of(records, kernel, states, num_chains=plan.num_chains)
+    return chains.feed_of(records, kernel, states, num_chains=plan.num_chains)
 
 
 def test_chunks_are_read_while_others_are_computed():
@@ -59,7 +59,7 @@ def test_chunks_are_so_short_that_what_is_read_ahead_fits(monkeypatch):
     plan = cases.plan(num_steps=8, num_chains=1)
     row_bytes = 4 * (5 + 1 + 1) + 8
     per_step = plan.method.release.sampling.capacity * row_bytes
-    monkeypatch.setattr(feeding, "_MAX_BYTES", 3 * per_step)
+    monkeypatch.setattr(chains, "_MAX_BYTES", 3 * per_step)
     source = cases.RowsInMemory(cases.RECORDS)
     assert feed_of(plan, OnHost(source)).max_steps == 3
     cases.fitted(OnHost(source), plan)

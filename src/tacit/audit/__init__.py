@@ -6,16 +6,36 @@ audit is a test of code, not a proof. It can show that a claim is wrong; it can 
 is right.
 """
 
-from tacit.audit.canaries import coins, membership_figures, one_run_result
-from tacit.audit.dirac import audit_method, dirac_model, dirac_records
-from tacit.audit.lira import lira_scores, shadow_coins
-from tacit.audit.membership import LiRA, LossAttack, audit_membership
-from tacit.audit.one_run import guess_rules, one_run_lower_bound, one_run_p_value, right_guesses
-from tacit.audit.plans import audit_plan
+from tacit.audit.bounds import (
+    AuditedData,
+    AuditResult,
+    TrialBound,
+    guess_rules,
+    one_run_lower_bound,
+    one_run_p_value,
+    right_guesses,
+    trial_bound,
+)
+from tacit.audit.membership import (
+    FunctionTrainer,
+    LiRA,
+    LossAttack,
+    PlanTrainer,
+    Trainer,
+    audit_membership,
+    lira_scores,
+    shadow_coins,
+)
 from tacit.audit.release import audit_release, releases_of, without_sampling
-from tacit.audit.result import AuditedData, AuditResult
-from tacit.audit.training import FunctionTrainer, PlanTrainer, Trainer
-from tacit.audit.trials import TrialBound, trial_bound
+from tacit.audit.runs import (
+    audit_method,
+    audit_plan,
+    coins,
+    dirac_model,
+    dirac_records,
+    membership_figures,
+    one_run_result,
+)
 
 __all__ = [
     "AuditResult",

@@ -16,8 +16,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from tacit import _check
-from tacit.audit.result import SYNTHETIC, AuditedData, AuditResult
-from tacit.audit.trials import trial_bound
+from tacit.audit.bounds import SYNTHETIC, AuditedData, AuditResult, trial_bound
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
 from tacit.privacy.mechanism import GaussianSum

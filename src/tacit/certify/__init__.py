@@ -6,17 +6,25 @@ are post-processing and cost nothing on public or consented inputs. On private t
 published certified accuracy is a release of its own.
 """
 
-from tacit.certify.bounding import Bounds, Intervals, Linear
-from tacit.certify.draws import RobustDraws, robust_draws
-from tacit.certify.predictive import Certificate, certified_curve, certify_predictive
-from tacit.certify.proportions import clopper_pearson, clopper_pearson_lower
-from tacit.certify.rules import MeanLogit, MeanSoftmax, Predictor
+from tacit.certify.draws import Bounds, Intervals, Linear, RobustDraws, robust_draws
+from tacit.certify.intervals import interval_bounds, interval_bounds_over_weights
+from tacit.certify.linear import EuclideanBall, linear_bounds
+from tacit.certify.predictive import (
+    Certificate,
+    MeanLogit,
+    MeanSoftmax,
+    Predictor,
+    certified_curve,
+    certify_predictive,
+)
 from tacit.certify.smoothing import ABSTAINED, Smoothed, smooth
+from tacit.certify.training import certified
 
 __all__ = [
     "ABSTAINED",
     "Bounds",
     "Certificate",
+    "EuclideanBall",
     "Intervals",
     "Linear",
     "MeanLogit",
@@ -24,10 +32,12 @@ __all__ = [
     "Predictor",
     "RobustDraws",
     "Smoothed",
+    "certified",
     "certified_curve",
     "certify_predictive",
-    "clopper_pearson",
-    "clopper_pearson_lower",
+    "interval_bounds",
+    "interval_bounds_over_weights",
+    "linear_bounds",
     "robust_draws",
     "smooth",
 ]

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from tacit import _check, _tree
-from tacit.certify.proportions import clopper_pearson, clopper_pearson_lower
 from tacit.errors import InvalidArgumentError
 from tacit.metrics import Interval
-from tacit.metrics._inputs import Floats
+from tacit.metrics.confidence import clopper_pearson, clopper_pearson_lower
+from tacit.metrics.scores import Floats
 from tacit.models import Moments, Prediction
 from tacit.posterior import Posterior
 from tacit.rng import seeded_key

@@ -1,4 +1,4 @@
-"""The tacit command: one thin module per verb."""
+"""The tacit command: a thin function for each verb; related verbs share a module."""
 
 import importlib
 import importlib.metadata
@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from tacit.cli._notes import warnings_as_notes
-from tacit.cli._processes import ending_together
+from tacit.cli._options import warnings_as_notes
+from tacit.cli.launch import ending_together
 from tacit.errors import TacitError
 
 __all__ = ["app", "main"]
@@ -34,6 +34,17 @@ _VERBS = {
     "report": "One HTML page about a run: privacy, accuracy, uncertainty, and how to check it.",
     "ledger": "The owner's book of everything that was released about a data set.",
 }
+_MODULES = {
+    "calibrate": "accounting",
+    "certify": "evaluate",
+    "encode": "schema",
+    "epsilon": "accounting",
+    "explain": "statement",
+    "plan": "schema",
+    "predict": "evaluate",
+    "report": "statement",
+}
+"""The modules of verbs that share one; the others have one of their own name."""
 
 
 class _Verbs(TyperGroup):
@@ -53,7 +64,7 @@ class _Verbs(TyperGroup):
 
 
 def _loaded(verb: str) -> Any:
-    module = importlib.import_module(f"tacit.cli.{verb}")
+    module = importlib.import_module(f"tacit.cli.{_MODULES.get(verb, verb)}")
     own: typer.Typer | None = getattr(module, "app", None)
     if own is None:
         own = typer.Typer(

@@ -11,14 +11,14 @@ from rich.console import Console
 
 from tacit import _check
 from tacit.audit import AuditResult, LiRA, LossAttack, PlanTrainer, audit_membership, audit_plan
-from tacit.cli import _plan
+from tacit.cli import accounting
 from tacit.data import Numeric, Schema, Target, _toml, encode_table
 from tacit.errors import InvalidArgumentError, TacitError
-from tacit.estimators import Prepared, Recipe, prepare
 from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import event_to_json
+from tacit.privacy.cost import event_to_json
 from tacit.privacy.statement import read_statement
+from tacit.studies import Prepared, Recipe, prepare
 
 __all__ = ["audit"]
 
@@ -54,7 +54,7 @@ def audit(
     ] = 32,
     confidence: Annotated[float, typer.Option(help="Of the lower bound and the verdict.")] = 0.95,
     seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable.")] = None,
-    as_json: _plan.JsonOption = False,
+    as_json: accounting.JsonOption = False,
 ) -> None:
     """Attack a method or a run, and report a lower bound on its epsilon.
 
@@ -116,8 +116,8 @@ def _prepared(
 ) -> Prepared:
     epsilon = _EPSILON if epsilon is None else epsilon
     delta = _DELTA if delta is None else delta
-    _plan.check_positive("--epsilon", epsilon)
-    _plan.check_delta(delta)
+    accounting.check_positive("--epsilon", epsilon)
+    accounting.check_delta(delta)
     recipe = Recipe(method=cast(Any, method or _METHOD))
     return prepare(_SYNTHETIC, recipe, num_records=num_records, budget=Budget(epsilon, delta))
 

@@ -1,29 +1,91 @@
-"""``tacit evaluate``: how good a run predicts labelled records, and at what price."""
+"""``tacit predict``, ``evaluate`` and ``certify``: what a posterior says of rows, and how well."""
 
+import enum
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli import _labelled
-from tacit.cli._files import write_json
-from tacit.cli._labelled import Terms, predict_labelled, read_labelled
-from tacit.cli._options import SeedOption
-from tacit.cli._plan import JsonOption
-from tacit.data import Categorical, NumericTarget, Schema
+from tacit import _check
+from tacit.certify import certified_curve
+from tacit.cli._options import SeedOption, note
+from tacit.cli.accounting import JsonOption, check_positive
+from tacit.data import Categorical, NumericTarget, Schema, Target
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
-from tacit.estimators import load_fitted_table
-from tacit.report.evaluation import evaluate_predictions
-from tacit.report.metric_tables import metric_rows
-from tacit.report.private_evaluation import Groups, evaluate_privately
+from tacit.report.evaluation_panel import metric_rows
+from tacit.robust import L2, Ball, Linf
+from tacit.studies import labelled, load_fitted_table
+from tacit.studies.evaluation import (
+    METHOD,
+    certificate_points,
+    evaluate_predictions,
+    private_certificate_points,
+)
+from tacit.studies.files import read_table, write_json, write_text
+from tacit.studies.labelled import Terms, predict_labelled, read_labelled
+from tacit.studies.private_evaluation import Groups, evaluate_privately
+from tacit.studies.table_fit import prediction_table
 
-__all__ = ["evaluate"]
+__all__ = ["certify", "evaluate", "predict"]
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)],
+    table: Annotated[Path, typer.Argument(help="A CSV file with new rows.", show_default=False)],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A CSV file to write; by default to the screen."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="A column of the new rows to carry over, such as an id; repeat it."),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Of intervals, for numeric targets.")] = 0.9,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict new rows, with probabilities and what they do not know.
+
+    Writes a probability for each class, or a mean with its interval, and how much of the
+    uncertainty is noise (aleatoric) or ignorance (epistemic).
+
+    [bold]tacit predict run new.csv --output predictions.csv --keep person[/]
+    """
+    _check.fraction(one=False, **cast(dict[str, Any], {"--level": level}))
+    if output is not None and output.resolve() == table.resolve():
+        raise InvalidArgumentError("--output is the table itself; choose another file.")
+    fitted = load_fitted_table(run)
+    frame = read_table(table, fitted.schema, with_target=False)
+    require_columns(frame, keep or [])
+    found = prediction_table(fitted.predict(frame), fitted.schema.target, level=level)
+    clash = sorted(set(keep or []) & set(found.columns))
+    if clash:
+        raise InvalidArgumentError(f"--keep {clash[0]} is the name of a prediction; rename it.")
+    result = pd.concat([frame[keep or []], found], axis=1)
+    if output is not None:
+        write_text(output, result.to_csv(index=False, lineterminator="\n"))
+    if as_json:
+        document: dict[str, Any] = {"num_rows": len(result), "output": str(output)}
+        if output is None:
+            document = {"predictions": json.loads(result.to_json(orient="records"))}
+        typer.echo(json.dumps(document))
+    elif output is None:
+        typer.echo(result.to_csv(index=False, lineterminator="\n"), nl=False)
+    else:
+        typer.echo(f"wrote {output}: {len(result)} predictions")
+        note(
+            "predictions tell about the rows they are made for, which the run's promise does not"
+            " cover.",
+            style="dim",
+        )
+
 
 _MOST_GROUPS = 50
 
@@ -36,13 +98,13 @@ def evaluate(
         list[str] | None,
         typer.Option(help="Also for each value of this column; repeat it for others."),
     ] = None,
-    public: _labelled.PublicOption = False,
-    epsilon: _labelled.ChargeOption = None,
-    delta: _labelled.EvaluationDeltaOption = None,
-    ledger: _labelled.LedgerOption = None,
-    data_set: _labelled.DataSetOption = None,
-    groups: _labelled.GroupsOption = None,
-    owner_only: _labelled.OwnerOnlyOption = False,
+    public: labelled.PublicOption = False,
+    epsilon: labelled.ChargeOption = None,
+    delta: labelled.EvaluationDeltaOption = None,
+    ledger: labelled.LedgerOption = None,
+    data_set: labelled.DataSetOption = None,
+    groups: labelled.GroupsOption = None,
+    owner_only: labelled.OwnerOnlyOption = False,
     seed: SeedOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -154,3 +216,119 @@ def _show(console: Console, document: dict[str, Any]) -> None:
 
 def _compact(cell: dict[str, str]) -> str:
     return f"{cell['value']} ({cell['interval'].replace(' %', '')})"
+
+
+class NormName(enum.Enum):
+    """How far an input may move."""
+
+    LINF = "linf"
+    L2 = "l2"
+
+    def ball(self, schema: Schema) -> Ball:
+        """Returns the ball of this norm within the range of features."""
+        kind = Linf if self is NormName.LINF else L2
+        if schema.max_norm is not None:  # then features are scaled, and their range is another
+            return kind(radius=0.0)
+        return kind(radius=0.0, low=-1.0, high=1.0)
+
+
+def certify(
+    run: Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)],
+    table: Annotated[Path, typer.Argument(help="A CSV file with labels.", show_default=False)],
+    *,
+    radius: Annotated[
+        list[float], typer.Option(help="How far features in [-1, 1] may move; repeat it.")
+    ],
+    norm: Annotated[
+        NormName, typer.Option(help="Each feature by so much (linf), or all together (l2).")
+    ] = NormName.LINF,
+    first: Annotated[
+        int | None, typer.Option(help="Only the first so many rows: a certificate takes time.")
+    ] = None,
+    public: labelled.PublicOption = False,
+    epsilon: labelled.ChargeOption = None,
+    delta: labelled.EvaluationDeltaOption = None,
+    ledger: labelled.LedgerOption = None,
+    data_set: labelled.DataSetOption = None,
+    groups: labelled.GroupsOption = None,
+    owner_only: labelled.OwnerOnlyOption = False,
+    seed: SeedOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Certify predictions: right, whatever somebody changes within a radius.
+
+    The radius is in units of encoded features, which lie in [-1, 1]: for a numeric column, half of
+    its range is 1. Categories may move in between, too, so a certificate is stricter than needed.
+
+    [bold]tacit certify run test.csv --radius 0.02 --radius 0.05 --norm linf --public[/]
+    """
+    terms = Terms(
+        public=public,
+        owner_only=owner_only,
+        epsilon=epsilon,
+        delta=delta,
+        ledger=ledger,
+        data_set=data_set,
+        groups=groups,
+        seed=seed,
+    )
+    for value in radius:
+        check_positive("--radius", value)
+    if first is not None:
+        _check.positive_integer(**{"--first": first})
+    fitted = load_fitted_table(run)
+    if not isinstance(fitted.schema.target, Target):
+        raise InvalidArgumentError("a certificate is about classes; this run predicts numbers.")
+    frame, labels = read_labelled(table, fitted)
+    frame, labels = frame[:first], labels[:first]
+    people = terms.people(fitted, frame)
+    budget, account = (None, None) if epsilon is None else terms.open()
+    certificates = certified_curve(
+        fitted.posterior,
+        jnp.asarray(fitted.schema.encode(frame)),
+        jnp.asarray(labels),
+        norm.ball(fitted.schema),
+        sorted({0.0, *radius}),
+    )
+    charged, num_records = None, len(frame)
+    if budget is None:
+        points = certificate_points(certificates)
+    else:
+        num_records = num_records if people is None else int(people.max()) + 1
+        points, charged = private_certificate_points(
+            certificates, budget=budget, people=people, ledger=account, seed=seed
+        )
+    document = {
+        "data": terms.describe(table, num_records, charged),
+        "norm": "l-infinity" if norm is NormName.LINF else "l2",
+        "points": points,
+        "method": METHOD,
+    }
+    if terms.is_written:
+        write_json(run / "certificate.json", document)
+    if as_json:
+        typer.echo(json.dumps(document))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    _show_certificate(console, document)
+    terms.show(console, charged)
+    if terms.is_written:
+        console.print(f"wrote {run / 'certificate.json'}", markup=False)
+
+
+def _show_certificate(console: Console, document: dict[str, Any]) -> None:
+    data = document["data"]
+    console.print(
+        f"{data['num_records']:,} records of {data['name']}, {document['norm']}",
+        style="bold",
+        markup=False,
+    )
+    table = Table("radius", "certified", "95 % interval", box=None, padding=(0, 2, 0, 0))
+    for row in document["points"]:
+        table.add_row(
+            f"{row['radius']:g}",
+            f"{100 * row['certified']:.1f} %",
+            f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %",
+        )
+    console.print(table)
+    console.print("features lie in [-1, 1]; at radius 0 it is the accuracy\n", style="dim")

@@ -8,18 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli import _fitting
-from tacit.cli._fitting import Interrupted
-from tacit.cli._notes import warnings_as_notes
-from tacit.cli._options import HiddenOption, SeedOption, hidden_of
-from tacit.cli._plan import JsonOption
-from tacit.cli._processes import CoordinatorOption, NumProcessesOption, ProcessIdOption, join
-from tacit.cli._study import Study, merged, read_study
+from tacit.cli._options import HiddenOption, SeedOption, hidden_of, warnings_as_notes
+from tacit.cli.accounting import JsonOption
+from tacit.cli.launch import CoordinatorOption, NumProcessesOption, ProcessIdOption, join
 from tacit.errors import InvalidArgumentError
-from tacit.estimators import TableFit
 from tacit.inference import ProgressBar
 from tacit.privacy.accounting import round_up
 from tacit.processes import is_coordinator, stop_processes, translating_lost_workers
+from tacit.studies import TableFit, execution
+from tacit.studies.execution import Interrupted
+from tacit.studies.study import Study, merged, read_study
 
 __all__ = ["fit"]
 
@@ -167,11 +165,11 @@ def fit(
     try:
         with warnings_as_notes(), translating_lost_workers():
             if resume:
-                found = _fitting.resume(_study_to_resume(output, study, given), bar=bar)
+                found = execution.resume(_study_to_resume(output, study, given), bar=bar)
             else:
                 tables, num_records = ({}, None) if study is None else read_study(study)
                 own = Study.from_tables(merged(tables, given), num_records=num_records)
-                found = _fitting.execute(own, bar=bar, overwrite=overwrite)
+                found = execution.execute(own, bar=bar, overwrite=overwrite)
                 output = own.output
     except Interrupted as stopped:
         _show_interrupted(stopped, output, as_json=as_json)

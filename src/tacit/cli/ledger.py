@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit import _check
-from tacit.cli import _plan
+from tacit.cli import accounting
 from tacit.errors import LedgerDamagedError
 from tacit.privacy.accounting import Adjacency, round_up
 from tacit.privacy.filters import Filter, GDPFilter, RDPFilter
@@ -44,23 +44,23 @@ def create(
     *,
     data_set: Annotated[str, typer.Option(help="What you call the data; one name, one people.")],
     epsilon: Annotated[float, typer.Option(help="The budget, for good.")],
-    delta: _plan.DeltaOption,
-    adjacency: _plan.AdjacencyOption = Adjacency.ZERO_OUT,
+    delta: accounting.DeltaOption,
+    adjacency: accounting.AdjacencyOption = Adjacency.ZERO_OUT,
     composition: Annotated[
         FilterName,
         typer.Option(
             "--filter", help="For any method (rdp), or tighter if all is full batch (gdp)."
         ),
     ] = FilterName.RDP,
-    as_json: _plan.JsonOption = False,
+    as_json: accounting.JsonOption = False,
 ) -> None:
     """Sets the budget of a data set, once; makes the file if there is none.
 
     [bold]tacit ledger create people.ledger --data-set census --epsilon 2 --delta 1e-6[/]
     """
     _check.readable_text(**{"--data-set": data_set})
-    _plan.check_positive("--epsilon", epsilon)
-    _plan.check_delta(delta)
+    accounting.check_positive("--epsilon", epsilon)
+    accounting.check_delta(delta)
     rule: Filter
     if composition is FilterName.RDP:
         rule = RDPFilter.of_budget(epsilon=epsilon, delta=delta, adjacency=adjacency)
@@ -81,7 +81,7 @@ def create(
 
 @app.command()
 def show(
-    file: FileArgument, *, data_set: DataSetOption = None, as_json: _plan.JsonOption = False
+    file: FileArgument, *, data_set: DataSetOption = None, as_json: accounting.JsonOption = False
 ) -> None:
     """Shows what is left of each budget, the runs and the forks."""
     ledger = LedgerFile.open(file)
@@ -98,7 +98,7 @@ def show(
 
 @app.command()
 def history(
-    file: FileArgument, *, data_set: DataSetOption = None, as_json: _plan.JsonOption = False
+    file: FileArgument, *, data_set: DataSetOption = None, as_json: accounting.JsonOption = False
 ) -> None:
     """Lists every charge, oldest first."""
     records = _chosen(LedgerFile.open(file), data_set)
@@ -126,7 +126,7 @@ def verify(
         str | None,
         typer.Option(help="A head you noted down: finds old copies too.", show_default=False),
     ] = None,
-    as_json: _plan.JsonOption = False,
+    as_json: accounting.JsonOption = False,
 ) -> None:
     """Checks every entry. Exit code 1: the file is damaged."""
     problem, state = None, None

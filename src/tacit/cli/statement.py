@@ -1,4 +1,4 @@
-"""``tacit statement``: what is promised about a run, and whether that is so."""
+"""``tacit statement``, ``explain`` and ``report``: what is promised about a run, for people."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli._plan import JsonOption
+from tacit.cli import accounting
+from tacit.cli.accounting import JsonOption
+from tacit.errors import InvalidArgumentError
+from tacit.privacy.accounting import round_up
+from tacit.privacy.interpretation import Explanation, explain_statement
+from tacit.privacy.interpretation import explain as explain_epsilon
 from tacit.privacy.statement import (
     Verification,
     read_sealed_statement,
@@ -15,8 +20,12 @@ from tacit.privacy.statement import (
     statement_from_json,
     verify_statement,
 )
+from tacit.privacy.trade_off import TradeOff, gaussian_mu
+from tacit.report.figures import trade_off_figure
+from tacit.report.html import write_report
+from tacit.report.panels import ledger_panel
 
-__all__ = ["statement"]
+__all__ = ["explain", "report", "statement"]
 
 
 def statement(
@@ -69,3 +78,106 @@ def _print(found: Verification) -> None:
         )
     if found.note:
         console.print(f"  {found.note}", style="yellow", markup=False)
+
+
+def explain(
+    *,
+    epsilon: Annotated[float | None, typer.Option(help="The promise; needs --delta.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Chance that the promise fails; needs --epsilon.")
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="A run's folder, or its statement.json: explains what was executed."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Writes the trade-off curve: .png, .svg or .pdf.")
+    ] = None,
+    as_json: accounting.JsonOption = False,
+) -> None:
+    """What an epsilon means: how well the best attack on one person can do.
+
+    For example, for any mechanism with this promise, and for a run of yours:
+
+    [bold]tacit explain --epsilon 2 --delta 1e-6[/]
+
+    [bold]tacit explain --run run --plot trade-off.png[/]
+    """
+    explanation = _explanation(epsilon, delta, run)
+    if plot is not None:
+        _draw(explanation, plot)
+    if as_json:
+        typer.echo(json.dumps(explanation.to_json()))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    first, *rest = str(explanation).splitlines()
+    console.print(first, style="bold", markup=False)
+    console.print("\n".join(rest), markup=False)
+    if plot is not None:
+        console.print(f"\nWritten to {plot}", style="dim", markup=False)
+
+
+def _explanation(epsilon: float | None, delta: float | None, run: Path | None) -> Explanation:
+    if run is not None:
+        if epsilon is not None or delta is not None:
+            raise InvalidArgumentError(
+                "give either --run, whose statement has both, or --epsilon and --delta."
+            )
+        return explain_statement(read_statement(run))
+    if epsilon is None or delta is None:
+        raise InvalidArgumentError("give --epsilon and --delta, or --run.")
+    accounting.check_positive("--epsilon", epsilon)
+    accounting.check_delta(delta)
+    return explain_epsilon(epsilon=epsilon, delta=delta)
+
+
+def _draw(explanation: Explanation, path: Path) -> None:
+    name = f"epsilon {explanation.epsilon:g}, delta {explanation.delta:g}"
+    if explanation.is_executed:
+        curves = {f"as executed: {name}": explanation.trade_off}
+    else:
+        mu = gaussian_mu(epsilon=explanation.epsilon, delta=explanation.delta)
+        curves = {
+            f"any mechanism: {name}": explanation.trade_off,
+            f"Gaussian noise with the same promise: mu {round_up(mu)}": TradeOff.gaussian(mu),
+        }
+    try:
+        trade_off_figure(curves).savefig(path, dpi=200)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("(")[0].strip()
+        raise InvalidArgumentError(
+            f"--plot must be a file that can be written, .png, .svg or .pdf; got {str(path)!r}"
+            f" ({reason})."
+        ) from None
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run's directory.", show_default=False)],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where the page goes; by default run/report.html."),
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The owner's ledger, to show what all runs spent.")
+    ] = None,
+    data_set: Annotated[
+        str | None, typer.Option(help="The name of the data in the ledger, where it has several.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One HTML page about a run: privacy, accuracy, uncertainty, and how to check it.
+
+    [bold]tacit report run/ --output page.html[/]
+
+    It needs no network and can be printed or sent as it is. It shows what is in the directory
+    and says what is not.
+    """
+    if data_set is not None and ledger is None:
+        raise InvalidArgumentError("--data-set names data in a ledger; add --ledger FILE.")
+    panel = None if ledger is None else ledger_panel(ledger, data_set=data_set)
+    path = write_report(run, output, ledger=panel)
+    if as_json:
+        typer.echo(json.dumps({"report": str(path)}))
+    else:
+        Console(highlight=False, soft_wrap=True).print(f"wrote {path}", markup=False)

@@ -1,11 +1,9 @@
 """Records from tables and images, under a public schema."""
 
-from tacit.data.adult import ADULT_SCHEMA, load_adult
 from tacit.data.columns import Categorical, Column, Numeric, NumericTarget, Scale, Target
-from tacit.data.images import encode_images
-from tacit.data.records import as_records
+from tacit.data.frames import ADULT_SCHEMA, load_adult
+from tacit.data.records import as_records, encode_images, encode_table
 from tacit.data.schema import Schema
-from tacit.data.shards import assign_shards, shard_records, shard_size
 from tacit.data.sources import open_arrays, open_table
 from tacit.data.stored import (
     Encoded,
@@ -15,7 +13,6 @@ from tacit.data.stored import (
     open_records,
     write_records,
 )
-from tacit.data.tables import encode_table
 
 __all__ = [
     "ADULT_SCHEMA",
@@ -29,7 +26,6 @@ __all__ = [
     "StoredRecords",
     "Target",
     "as_records",
-    "assign_shards",
     "encode_images",
     "encode_table",
     "encode_to_folder",
@@ -38,7 +34,5 @@ __all__ = [
     "open_arrays",
     "open_records",
     "open_table",
-    "shard_records",
-    "shard_size",
     "write_records",
 ]

@@ -1,5 +1,6 @@
-"""Records: arrays become a table in which one row of every leaf is one unit of privacy."""
+"""Records: arrays, tables and images, with one row of every leaf for each unit of privacy."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,11 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _check
+from tacit.data.schema import Schema, require_columns
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Record, Tree
 
-__all__ = ["as_records", "require_finite"]
+__all__ = ["as_records", "encode_images", "encode_table", "require_finite"]
 
 
 def as_records(
@@ -194,3 +196,110 @@ def require_finite(name: str, leaves: list[NDArray[Any]]) -> None:
             "(or exceed float32). Fill or remove them by a rule that looks at one row at a time, "
             "or pass allow_non_finite=True to have their records contribute nothing."
         )
+
+
+def encode_table(
+    frame: pd.DataFrame,
+    schema: Schema,
+    *,
+    weight: str | None = None,
+    max_weight: float = 1.0,
+    groups: str | None = None,
+    max_rows: int | None = None,
+) -> Record:
+    """Returns the records of a table with labels; ``x`` are features, ``y`` class numbers.
+
+    Where the target is numeric, ``y`` is in ``[-1, 1]``.
+
+    For rows without labels ``schema.encode(frame)`` gives the same features.
+
+    Guarantee:
+      A record depends on its own row (with ``groups``, on the rows of its unit) and on public
+      arguments only. Errors may depend on the records and are not for publication.
+
+    Args:
+      frame: the table; its index and further columns are ignored.
+      schema: the public description of the table.
+      weight: the column that holds weights between 0 and ``max_weight``, if any.
+      max_weight: public upper end for weights.
+      groups: the column that says whose each row is, if a unit of privacy has several rows.
+      max_rows: public number of rows kept per unit; required with ``groups``.
+
+    Example:
+      >>> from tacit.data import Numeric, Target
+      >>> schema = Schema(
+      ...     columns=(Numeric(name="dose", low=0, high=10),),
+      ...     target=Target(name="ill", classes=("no", "yes")),
+      ... )
+      >>> frame = pd.DataFrame({"dose": [0, 10], "ill": ["yes", "no"]})
+      >>> records = encode_table(frame, schema)
+      >>> records.x.tolist(), records.y.tolist()
+      ([[-1.0, 0.0], [1.0, 0.0]], [1, 0])
+    """
+    require_columns(frame, [name for name in (weight, groups) if name is not None])
+    return as_records(
+        schema.encode(frame),
+        schema.encode_target(frame),
+        weight=None if weight is None else frame[weight].to_numpy(),
+        max_weight=max_weight,
+        groups=None if groups is None else frame[groups].to_numpy(),
+        max_rows=max_rows,
+    )
+
+
+def encode_images(
+    images: NDArray[np.uint8],
+    labels: ArrayLike,
+    *,
+    num_classes: int,
+    flatten: bool = False,
+    groups: ArrayLike | None = None,
+    max_rows: int | None = None,
+) -> Record:
+    """Returns records with ``x`` in [0, 1], of shape ``(n, height, width, channels)``.
+
+    Guarantee:
+      A record depends on its own image and label (with ``groups``, on those of its unit) and on
+      public arguments only. Errors may depend on the records and are not for publication.
+
+    Args:
+      images: bytes of shape ``(n, height, width)`` or ``(n, height, width, channels)``.
+      labels: whole numbers from 0 to ``num_classes - 1``.
+      num_classes: the public number of classes.
+      flatten: make each image one vector, as a dense network wants it.
+      groups: one id per image, if a unit of privacy (a patient) has several.
+      max_rows: public number of images kept per unit; required with ``groups``.
+
+    Example:
+      >>> black = np.zeros((2, 28, 28), np.uint8)
+      >>> encode_images(black, [7, 9], num_classes=10).x.shape
+      (2, 28, 28, 1)
+      >>> encode_images(black, [7, 9], num_classes=10, flatten=True).x.shape
+      (2, 784)
+    """
+    _check.positive_integer(num_classes=num_classes)
+    pixels: NDArray[Any] = np.asarray(images)
+    if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4):
+        raise InvalidArgumentError(
+            "images must be bytes (uint8) of shape (n, height, width) or (n, height, width, "
+            f"channels); got {pixels.dtype} of shape {pixels.shape}. Arrays that are scaled "
+            "already go to as_records."
+        )
+    classes = np.asarray(labels)
+    if classes.dtype.kind not in "iu" or classes.ndim != 1:
+        raise InvalidArgumentError(
+            "labels must be one whole number per image; "
+            f"got {classes.dtype} of shape {classes.shape}. Use labels.ravel() for a column."
+        )
+    outside = int(np.sum((classes < 0) | (classes >= num_classes)))
+    if outside:
+        raise InvalidArgumentError(
+            f"labels must lie between 0 and num_classes - 1 = {num_classes - 1}; {outside} of "
+            f"{classes.size} do not. Correct num_classes or the labels."
+        )
+    if pixels.ndim == 3:
+        pixels = pixels[..., None]
+    if flatten:
+        pixels = pixels.reshape(len(pixels), math.prod(pixels.shape[1:]))
+    scaled = pixels.astype(np.float32) / np.float32(255)
+    return as_records(scaled, classes, groups=groups, max_rows=max_rows)

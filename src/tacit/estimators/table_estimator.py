@@ -16,18 +16,17 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from tacit.data import NumericTarget, Schema, Target, as_records
 from tacit.errors import InvalidArgumentError
-from tacit.estimators.fitting import FittedTable, Predicted, TableFit, fit_table
-from tacit.estimators.inputs import Limits, UnknownColumns, as_frame, as_limits
+from tacit.estimators.inputs import Limits, UnknownColumns, as_frame, as_limits, warn_of_refits
 from tacit.estimators.inputs import numeric_columns as columns_of
-from tacit.estimators.preparing import Prepared, prepare
-from tacit.estimators.recipe import Recipe
-from tacit.estimators.refits import warn_of_refits
 from tacit.inference import ProgressBar
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.private_bounds import PrivateBounds
 from tacit.privacy.statement import Statement
+from tacit.studies.preparation import Prepared, prepare
+from tacit.studies.recipe import Recipe
+from tacit.studies.table_fit import FittedTable, Predicted, TableFit, fit_table
 from tacit.typing import Params, Record
 
 __all__ = ["Encoded", "Rows", "TableEstimator", "Uncertainty"]

@@ -13,20 +13,19 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from tacit.errors import InvalidArgumentError
-from tacit.estimators.fitting import FittedTable, TableFit, fit_table
 from tacit.estimators.inputs import BOUNDS_SHARE
-from tacit.estimators.preparing import Prepared, prepare
-from tacit.estimators.recipe import Recipe
 from tacit.estimators.table_estimator import TableEstimator
 from tacit.metrics import RegressionUncertainty
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import extra_noise, smallest_noise
+from tacit.privacy.calibration import extra_noise, smallest_noise
 from tacit.privacy.charging import charged_key
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import composed
+from tacit.privacy.cost import Cost, composed
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import bounds_noise
 from tacit.privacy.sampling import FullBatch
+from tacit.studies.preparation import Prepared, prepare
+from tacit.studies.recipe import Recipe
+from tacit.studies.table_fit import FittedTable, TableFit, fit_table
 from tacit.typing import Record
 
 __all__ = ["Tuned", "tune"]

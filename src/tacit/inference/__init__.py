@@ -1,21 +1,27 @@
 """Inference methods: the only layer that knows both privacy and models."""
 
-from tacit.inference.base import Kernel, Method, Objective
-from tacit.inference.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from tacit.inference.checkpoint import Checkpoint, ProgressBar, load_checkpoint, save_checkpoint
 from tacit.inference.clip_norm import (
     data_free_clip_norm,
     private_clip_norm,
     synthetic_records,
 )
-from tacit.inference.ensemble import Ensemble
+from tacit.inference.ensemble import Ensemble, assign_shards, shard_records, shard_size
 from tacit.inference.fit import Fit, fit
 from tacit.inference.guides import LowRank, MeanField
 from tacit.inference.hmc import HMC
 from tacit.inference.ivon import IVON
+from tacit.inference.method import Kernel, Method, Objective
 from tacit.inference.plan import Plan, calibrate, calibrate_batch_size, calibrate_steps
-from tacit.inference.progress import ProgressBar
-from tacit.inference.scheduled import Ramp, Scheduled
-from tacit.inference.schedules import Constant, Cosine, Cyclical, Exponential, Polynomial
+from tacit.inference.schedules import (
+    Constant,
+    Cosine,
+    Cyclical,
+    Exponential,
+    Polynomial,
+    Ramp,
+    Scheduled,
+)
 from tacit.inference.sgd import SGD
 from tacit.inference.sghmc import SGHMC
 from tacit.inference.sgld import SGLD
@@ -50,6 +56,7 @@ __all__ = [
     "RecordDraws",
     "Scheduled",
     "SharedDraws",
+    "assign_shards",
     "calibrate",
     "calibrate_batch_size",
     "calibrate_steps",
@@ -58,5 +65,7 @@ __all__ = [
     "load_checkpoint",
     "private_clip_norm",
     "save_checkpoint",
+    "shard_records",
+    "shard_size",
     "synthetic_records",
 ]

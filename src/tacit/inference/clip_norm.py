@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.base import objective_of
+from tacit.inference.method import objective_of
 from tacit.models import Model, Moments
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.charging import charged_key

@@ -16,20 +16,16 @@ from dp_accounting import DpEvent
 
 from tacit import _check, _display
 from tacit.errors import InvalidArgumentError, PrivacyWarning
-from tacit.inference.base import Kernel
-from tacit.inference.chains import Chains, chunks_between, require_shared_chains
-from tacit.inference.charges import Charges
-from tacit.inference.checkpoint import Checkpoint
-from tacit.inference.compiled import compiled_kernel, step_on_table
-from tacit.inference.feeding import feed_of
+from tacit.inference.chains import Chains, chunks_between, feed_of, require_shared_chains
+from tacit.inference.checkpoint import Charges, Checkpoint, OnProgress
+from tacit.inference.compilation import compiled_kernel, step_on_table
+from tacit.inference.method import Kernel
 from tacit.inference.plan import Plan, calibrate_steps
-from tacit.inference.progress import OnProgress
 from tacit.models import Model
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.clipping.isolation import require_no_table
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import count_releases, event_to_json
+from tacit.privacy.cost import Cost, count_releases, event_to_json
 from tacit.privacy.statement import Statement, make_statement, require_adjacency
 from tacit.privacy.stopping import AnytimeRDP, Declared, claim_of
 from tacit.processes import on_coordinator, require_agreement, shared_fresh_key

@@ -13,10 +13,10 @@ from jax import lax
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.base import Kernel, Objective, add_regulariser, objective_of
+from tacit.inference.method import Kernel, Objective, add_regulariser, objective_of
 from tacit.models import Model
 from tacit.privacy.clipping import Flat
-from tacit.privacy.events import composed, repeated
+from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import normal_like, seeded_key

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
-from tacit.inference.base import Kernel, OneRelease, objective_of, potential_gradient
+from tacit.inference.method import Kernel, OneRelease, objective_of, potential_gradient
 from tacit.inference.schedules import Constant, Schedule
 from tacit.models import IntegrableLogPrior, Model
 from tacit.privacy.mechanism import GaussianSum

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.inference.schedules import Constant, Schedule
-from tacit.privacy.events import composed, repeated
+from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.typing import Array, Scalar
 

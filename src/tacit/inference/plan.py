@@ -8,11 +8,10 @@ from dp_accounting import DpEvent
 
 from tacit import _check, _display
 from tacit.errors import InvalidArgumentError
-from tacit.inference.base import Method
+from tacit.inference.method import Method
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibrate import largest_batch, most_steps, smallest_noise
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import composed, repeated
+from tacit.privacy.calibration import largest_batch, most_steps, smallest_noise
+from tacit.privacy.cost import Cost, composed, repeated
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
 from tacit.privacy.statement import (
     describe_engine,

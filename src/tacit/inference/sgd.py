@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from tacit import _tree
-from tacit.inference.base import Kernel, Objective, OneRelease, objective_of, potential_gradient
+from tacit.inference.method import Kernel, Objective, OneRelease, objective_of, potential_gradient
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
-from tacit.inference.base import Kernel, objective_of, potential_gradient
 from tacit.inference.langevin import FIXED_TEMPERATURE, Langevin, LangevinInfo
+from tacit.inference.method import Kernel, objective_of, potential_gradient
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
 from tacit.privacy.clipping import Clipping, Flat

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.base import Around, Info, Kernel, Method, State
+from tacit.inference.method import Around, Info, Kernel, Method, State
 from tacit.models import Model
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from tacit import _check
-from tacit.inference.base import Kernel, Objective, OneRelease, objective_of
-from tacit.inference.divergence import expected_log_prior
-from tacit.inference.guides import Guide, MeanField
+from tacit.inference.guides import Guide, MeanField, expected_log_prior
+from tacit.inference.method import Kernel, Objective, OneRelease, objective_of
 from tacit.inference.schedules import Constant, Schedule
 from tacit.inference.sgd import descent
 from tacit.models import Model

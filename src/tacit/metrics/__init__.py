@@ -4,7 +4,6 @@ All of them are post-processing and cost no privacy on public or separately cons
 on private records a metric is a release and must be charged.
 """
 
-from tacit.metrics.bootstrap import bootstrap, calibration_interval
 from tacit.metrics.calibration import (
     ReliabilityTable,
     ace,
@@ -16,6 +15,14 @@ from tacit.metrics.calibration import (
     zhang_mce,
 )
 from tacit.metrics.chains import ChainDiagnostics, diagnose, ess_bulk, ess_tail, mcse, r_hat
+from tacit.metrics.confidence import (
+    Interval,
+    bootstrap,
+    calibration_interval,
+    clopper_pearson,
+    clopper_pearson_lower,
+    wilson_interval,
+)
 from tacit.metrics.intervals import (
     Band,
     gaussian_interval,
@@ -24,14 +31,17 @@ from tacit.metrics.intervals import (
     mixture_interval,
     quantile_interval,
 )
-from tacit.metrics.ood import OODScores, fpr95, fpr_at, ood_auroc, ood_scores
-from tacit.metrics.sampling_error import Interval, wilson_interval
 from tacit.metrics.scores import accuracy, auroc, brier, gaussian_nll, mse, nll, rmse
-from tacit.metrics.selective import (
+from tacit.metrics.selection import (
+    OODScores,
     RiskCoverage,
     accuracy_at_coverage,
     aurc,
     excess_aurc,
+    fpr95,
+    fpr_at,
+    ood_auroc,
+    ood_scores,
     risk_coverage,
 )
 from tacit.metrics.uncertainty import (
@@ -67,6 +77,8 @@ __all__ = [
     "calibration_interval",
     "classification_moments",
     "classification_uncertainty",
+    "clopper_pearson",
+    "clopper_pearson_lower",
     "decompose_classification",
     "decompose_regression",
     "diagnose",

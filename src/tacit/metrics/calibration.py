@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
 from tacit import _check
-from tacit.metrics._inputs import Floats, Ints, classified
+from tacit.metrics.scores import Floats, Ints, classified
 
 __all__ = [
     "ReliabilityTable",

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics._inputs import Floats, numbers
+from tacit.metrics.scores import Floats, numbers
 from tacit.typing import Tree
 
 __all__ = ["ChainDiagnostics", "diagnose", "ess_bulk", "ess_tail", "mcse", "r_hat"]

@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.metrics._inputs import Floats, numbers
+from tacit.metrics.scores import Floats, numbers
 
 __all__ = [
     "Band",

@@ -16,7 +16,7 @@ import jax
 from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics._inputs import Floats, draws_of, numbers
+from tacit.metrics.scores import Floats, draws_of, numbers
 
 __all__ = [
     "ClassificationUncertainty",

@@ -1,6 +1,5 @@
 """Models: priors, likelihoods and networks; they know nothing of privacy."""
 
-from tacit.models.activations import Activation
 from tacit.models.adapters import from_equinox, from_flax, from_function, from_nnx
 from tacit.models.architectures import (
     ghitu_mnist_mlp,
@@ -10,6 +9,7 @@ from tacit.models.architectures import (
     zhang_regression_mlp,
 )
 from tacit.models.base import (
+    FrontEnd,
     IntegrableLogPrior,
     Likelihood,
     Model,
@@ -18,14 +18,9 @@ from tacit.models.base import (
     Prediction,
     Prior,
 )
-from tacit.models.bayesian import bayesian, model_from_spec
-from tacit.models.boxes import Box
-from tacit.models.cnn import CNN, AveragePool, Conv, MaxPool
-from tacit.models.crown import EuclideanBall, linear_bounds
-from tacit.models.embedding import EmbeddingBag
-from tacit.models.features import extract_features, with_front_end
-from tacit.models.front_end import FixedFrontEnd
-from tacit.models.intervals import interval_bounds, interval_bounds_over_weights
+from tacit.models.bayesian import bayesian, extract_features, model_from_spec, with_front_end
+from tacit.models.front_end import FixedFrontEnd, Whitened, draw_shapes
+from tacit.models.layers import Activation
 from tacit.models.likelihoods import (
     Bernoulli,
     Categorical,
@@ -34,12 +29,10 @@ from tacit.models.likelihoods import (
     LearntGaussian,
     PoissonCounts,
 )
-from tacit.models.mlp import MLP
+from tacit.models.networks import CNN, MLP, AveragePool, Conv, EmbeddingBag, MaxPool
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
 from tacit.models.programs import constrained, explain_program, from_program
 from tacit.models.scattering import Scattering
-from tacit.models.shapes import draw_shapes
-from tacit.models.whitening import FrontEnd, Whitened
 
 __all__ = [
     "CNN",
@@ -47,11 +40,9 @@ __all__ = [
     "Activation",
     "AveragePool",
     "Bernoulli",
-    "Box",
     "Categorical",
     "Conv",
     "EmbeddingBag",
-    "EuclideanBall",
     "FixedFrontEnd",
     "FixedGaussian",
     "FlatPrior",
@@ -84,9 +75,6 @@ __all__ = [
     "from_program",
     "ghitu_mnist_mlp",
     "ghitu_pneumonia_cnn",
-    "interval_bounds",
-    "interval_bounds_over_weights",
-    "linear_bounds",
     "model_from_spec",
     "with_front_end",
     "zhang_mnist_cnn",

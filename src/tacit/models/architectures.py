@@ -6,8 +6,7 @@ References:
   College London, 2024).
 """
 
-from tacit.models.cnn import CNN, Conv, MaxPool
-from tacit.models.mlp import MLP
+from tacit.models.networks import CNN, MLP, Conv, MaxPool
 
 __all__ = [
     "ghitu_mnist_mlp",

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
 __all__ = [
+    "FrontEnd",
     "IntegrableLikelihood",
     "IntegrableLogPrior",
     "IntegrablePrior",
@@ -131,3 +132,29 @@ class IntegrableLikelihood(Likelihood, Protocol):
 
     def expected_log_prior(self, mean: Mapping[str, Any], std: Mapping[str, Any]) -> Scalar:
         """Returns the expected log density of its own parameters, found by name."""
+
+
+@runtime_checkable
+class FrontEnd(Protocol):
+    """Fixed features of one image, which depend on no data."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width of an image."""
+        ...
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the features."""
+        ...
+
+    @property
+    def num_features(self) -> int:
+        """How many numbers the features are."""
+        ...
+
+    def __call__(self, x: Input) -> Array:
+        """Returns the features of ONE image."""
+        ...

@@ -7,10 +7,8 @@ from numbers import Integral, Real
 from typing import Any
 
 from tacit.errors import InvalidArgumentError
-from tacit.models.activations import Activation
-from tacit.models.cnn import CNN, AveragePool, Conv, MaxPool
-from tacit.models.embedding import EmbeddingBag
-from tacit.models.front_end import FixedFrontEnd
+from tacit.models.front_end import FixedFrontEnd, Whitened
+from tacit.models.layers import Activation
 from tacit.models.likelihoods import (
     Bernoulli,
     Categorical,
@@ -19,10 +17,9 @@ from tacit.models.likelihoods import (
     LearntGaussian,
     PoissonCounts,
 )
-from tacit.models.mlp import MLP
+from tacit.models.networks import CNN, MLP, AveragePool, Conv, EmbeddingBag, MaxPool
 from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
 from tacit.models.scattering import Scattering
-from tacit.models.whitening import Whitened
 
 __all__ = ["LIKELIHOODS", "NETWORKS", "PRIORS", "decode", "encode"]
 

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 
 from tacit.errors import InvalidArgumentError
 from tacit.models import layers
-from tacit.models.activations import Activation
-from tacit.models.layers import Pair
-from tacit.models.whitening import FrontEnd
+from tacit.models.base import FrontEnd
+from tacit.models.layers import Activation, Pair
 from tacit.typing import Array, Input, Key, Params
 
 __all__ = [

@@ -1,27 +1,212 @@
-"""One step of stochastic variational inference on a split program, through the engine."""
+"""One step of stochastic variational inference on a split program, through the engine.
 
-from collections.abc import Callable
+A step that differentiates a record's loss and a regulariser on their own draws the same latents in
+both. Compilers find such repeats in straight code, but in the body of a loop XLA first moves
+constants out, a copy for each repeat, and after that takes the repeats for different.
+"""
+
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import dp_accounting
 import jax
 import jax.numpy as jnp
+import numpy as np
 from dp_accounting import DpEvent
 from jax import lax
+from jax.extend import core
+from numpyro.infer import Trace_ELBO
 from numpyro.optim import _NumPyroOptim
 
-from tacit.inference.base import Kernel, Objective, add_regulariser
-from tacit.inference.repeats import without_repeats
+from tacit import _check
+from tacit.errors import InvalidArgumentError
+from tacit.inference.method import Kernel, Objective, add_regulariser
 from tacit.models.programs import SplitProgram
-from tacit.numpyro.losses import PrivateLoss, released_loss
-from tacit.privacy.events import composed, repeated
+from tacit.privacy.clipping.equations import bind, inlined
+from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.samplers import Points
-from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+from tacit.typing import Array, Key, Params, Query, Record, Scalar, Tree
 
-__all__ = ["ProgramSVI", "SVIInfo", "StepState", "program_objective"]
+__all__ = [
+    "PrivateLoss",
+    "ProgramSVI",
+    "SVIInfo",
+    "StepState",
+    "num_particles_of",
+    "program_objective",
+    "released_loss",
+    "without_repeats",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateLoss:
+    """Asks for private estimates of the loss, which are paid for beside the gradients.
+
+    A loss of the records is one more thing that tells of them, so `tacit.numpyro.DPSVI` returns NaN
+    for it unless it is asked for one. The estimate sums the records' own losses, each cut to
+    ``[-clip, clip]``, with noise; prior and entropy are added exactly.
+
+    Guarantee:
+      Each estimate is one release by the engine with ``noise_ratio`` times the noise multiplier of
+      the gradients; its cost is in that of the run. It is made on a batch of its own, which is paid
+      for as such; or, where batches are the user's, on that of the gradient, and the two are paid
+      for as one release with less noise. The cost of all ``num_evaluations`` is paid with the
+      first step, whether they are made or not.
+
+    Args:
+      clip: the largest loss that one record contributes; a public number.
+      noise_ratio: the noise multiplier of a loss, in units of that of a gradient. A release costs
+        about ``1 / noise_ratio**2`` of a gradient's.
+      every: at which steps a loss is released: the first and then each ``every``-th. At others it
+        is NaN. None: at no step.
+      num_evaluations: how often `DPSVI.evaluate` may be called.
+    """
+
+    clip: float
+    noise_ratio: float = 4.0
+    every: int | None = 1
+    num_evaluations: int = 0
+
+    def __post_init__(self) -> None:
+        _check.positive(clip=self.clip, noise_ratio=self.noise_ratio)
+        _check.non_negative_integer(num_evaluations=self.num_evaluations)
+        if self.every is not None:
+            _check.positive_integer(every=self.every)
+
+    def release_beside(self, gradient: GaussianSum) -> GaussianSum:
+        """Returns the engine of the losses for that of the gradients."""
+        return replace(
+            gradient,
+            clip_norm=self.clip,
+            noise_multiplier=gradient.noise_multiplier * self.noise_ratio,
+        )
+
+    def num_due(self, num_steps: int, start: int) -> int:
+        """Returns how many of the steps ``start`` to ``start + num_steps`` release a loss."""
+        if self.every is None:
+            return 0
+        return -(-(start + num_steps) // self.every) - -(-start // self.every)
+
+    def joint_cost(self, gradient: GaussianSum) -> DpEvent:
+        """What a gradient and a loss of one and the same batch cost: one Gaussian, less noisy."""
+        noise = gradient.noise_multiplier
+        beside = noise * self.noise_ratio
+        return gradient.cost_of((noise**-2 + beside**-2) ** -0.5 if noise > 0 else 0.0)
+
+    def cost_of_evaluations(self, gradient: GaussianSum, *, is_amplified: bool) -> DpEvent:
+        """What all evaluations cost.
+
+        Where they see batches of the user's, which steps may have seen too, they are not amplified:
+        given all that was released before, an evaluation tells at most what a Gaussian does.
+        """
+        release = self.release_beside(gradient)
+        cost = release.cost
+        if not is_amplified and release.is_private:
+            cost = dp_accounting.GaussianDpEvent(release.noise_multiplier)
+        return repeated(cost, self.num_evaluations)
+
+
+def released_loss(key: Key, release: GaussianSum, query: Query, rest: Scalar, data: Tree) -> Scalar:
+    """Returns one release's estimate of the loss over all records.
+
+    Args:
+      key: fresh for every call.
+      release: the engine of losses.
+      query: the loss of one record.
+      rest: the loss that no record is in.
+      data: the records.
+    """
+    return lax.convert_element_type(release(key, query, data) + rest, jnp.float32)
+
+
+def num_particles_of(loss: Any) -> int:
+    """Returns how many particles an objective averages; raises unless it can be split."""
+    # Subclasses of Trace_ELBO compute something else.
+    if type(loss) is not Trace_ELBO:
+        raise InvalidArgumentError(
+            "loss must be numpyro.infer.Trace_ELBO, which is a sum over records and a part"
+            f" without them; got {type(loss).__name__}. Use Trace_ELBO(num_particles=...)."
+        )
+    if loss.multi_sample_guide or not loss.sum_sites:
+        raise InvalidArgumentError(
+            "loss must be a plain Trace_ELBO; got one with multi_sample_guide or without sum_sites."
+            " Use Trace_ELBO(num_particles=...)."
+        )
+    return int(loss.num_particles)
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def without_repeats(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Returns a function of the same values in which no operation is made twice on one operand.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> twice = without_repeats(lambda x: jnp.sin(x) + jnp.sin(x))
+      >>> str(jax.make_jaxpr(twice)(1.0)).count("sin")
+      1
+    """
+
+    def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        config: Any = jax.config
+        if config.jax_disable_jit:  # then nothing is traced, and branches not taken are not run
+            return function(*args, **kwargs)
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
+        arguments = [*closed.consts, *jax.tree.leaves((args, kwargs))]
+        results = _run(inlined(closed), arguments)
+        return jax.tree.unflatten(jax.tree.structure(shape), results)
+
+    return run
+
+
+def _run(closed: core.ClosedJaxpr, arguments: list[Any]) -> list[Any]:
+    jaxpr = closed.jaxpr
+    inputs = zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arguments), strict=True)
+    values: dict[core.Var, Any] = dict(inputs)
+    first: dict[core.Var, core.Var] = {}  # of each repeated result, where it was made first
+    made: dict[Hashable, list[core.Var]] = {}
+
+    def read(operand: core.Var | core.Literal) -> Any:
+        if isinstance(operand, core.Literal):
+            return operand.val
+        return values[first.get(operand, operand)]
+
+    for equation in jaxpr.eqns:
+        name = _name_of(equation, first)
+        if name is not None and name in made:
+            first |= zip(equation.outvars, made[name], strict=True)
+            continue
+        outs = bind(equation, list(map(read, equation.invars)))
+        values |= zip(equation.outvars, outs, strict=True)
+        if name is not None:
+            made[name] = list(equation.outvars)
+    return [read(out) for out in jaxpr.outvars]
+
+
+def _name_of(equation: core.JaxprEqn, first: dict[core.Var, core.Var]) -> Hashable | None:
+    """Returns what tells an equation from all that give something else; None if nothing does."""
+    literals = [operand for operand in equation.invars if isinstance(operand, core.Literal)]
+    if equation.effects or any(np.ndim(literal.val) for literal in literals):
+        return None
+    # As text, zeros of both signs differ and NaN equals itself.
+    operands = tuple(
+        (repr(operand.val), str(operand.aval))
+        if isinstance(operand, core.Literal)
+        else first.get(operand, operand)
+        for operand in equation.invars
+    )
+    name = (equation.primitive, frozenset(equation.params.items()), operands)
+    try:
+        hash(name)
+    except TypeError:
+        return None
+    return name
 
 
 class StepState(NamedTuple):

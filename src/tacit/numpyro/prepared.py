@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpy.typing import NDArray
+from numpyro.optim import _NumPyroOptim
 
 from tacit import _tree
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.models.programs import Arguments, SplitProgram, signature_of
+from tacit.models.programs import Arguments, SplitProgram, signature_of, split_program
 from tacit.numpyro.batches import GivenBatch
-from tacit.numpyro.losses import released_loss
-from tacit.numpyro.method import ProgramSVI, program_objective
-from tacit.numpyro.settings import Resolved
+from tacit.numpyro.method import PrivateLoss, ProgramSVI, program_objective, released_loss
+from tacit.numpyro.settings import PrivacySettings, Resolved, reads_the_loss
 from tacit.numpyro.state import DPSVIState, fingerprint_of
 from tacit.privacy.clipping.isolation import require_no_table
 from tacit.privacy.mechanism import GaussianSum
@@ -27,7 +27,7 @@ from tacit.privacy.stopping import Declared
 from tacit.rng import fresh_key, keyed_hash, seeded_key
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
-__all__ = ["Prepared", "is_traced", "takes"]
+__all__ = ["Prepared", "is_traced", "prepare", "takes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,3 +266,71 @@ def _is_same(one: Any, other: Any) -> bool:
     if is_traced((one, other)) or callable(one) or callable(other):
         return False
     return bool(np.array_equal(one, other))
+
+
+def prepare(
+    model: Callable[..., Any],
+    guide: Callable[..., Any],
+    arguments: Arguments,
+    *,
+    settings: PrivacySettings,
+    optim: _NumPyroOptim,
+    loss: PrivateLoss | None,
+    plate: str | None,
+    num_particles: int,
+    num_steps: int | None,
+    seed: int | None,
+) -> Prepared:
+    """Takes a program apart and finds its noise; of the records only shapes are used.
+
+    Args:
+      model: a NumPyro model.
+      guide: its guide.
+      arguments: of the call.
+      settings: what was asked for.
+      optim: an optimiser in NumPyro's shape.
+      loss: which losses are released; None for none.
+      plate: the name of the record plate; found where it is None.
+      num_particles: how many draws of the latents are averaged.
+      num_steps: how many steps the budget is for, where the settings do not say.
+      seed: where keys are known.
+    """
+    program = split_program(
+        model,
+        guide,
+        arguments,
+        plate=plate,
+        num_particles=num_particles,
+    )
+    params = jax.eval_shape(program.init, jax.random.key(0))
+    resolved = settings.resolve(
+        num_rows=arguments.num_records,
+        optim=optim,
+        loss=loss,
+        num_steps=num_steps,
+    )
+    num_records = resolved.method.num_records
+    if program.plate_size not in (num_records, arguments.num_records):
+        raise InvalidArgumentError(
+            f"the plate {program.plate!r} says that there are {program.plate_size} records, but"
+            f" there are {num_records}. Correct it, or say num_obs_total={program.plate_size}"
+            " if the program is called with batches of so many."
+        )
+    if not resolved.method.has_losses and reads_the_loss(optim, params):
+        raise InvalidArgumentError(
+            "optim uses the value of the loss, and there is none without a release. Give"
+            " loss_release=PrivateLoss(...), or an optimiser that uses gradients only."
+        )
+    if not resolved.is_table and takes(model, "mask"):
+        raise InvalidArgumentError(
+            "the model must not have an argument named mask where it is called with batches:"
+            " update has one, for padding. Rename the model's."
+        )
+    # Only public constants and shapes stay: no record outlives the call.
+    shapes = jax.eval_shape(lambda: arguments.records)
+    return Prepared(
+        arguments=arguments._replace(records=shapes),
+        program=program,
+        resolved=resolved,
+        seed=seed,
+    )

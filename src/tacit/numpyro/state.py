@@ -1,10 +1,10 @@
-"""The state of a private run, in the shape of NumPyro's, and which part of it may be published."""
+"""The state of a private run, in the shape of NumPyro's, and what of it may be published."""
 
 import zlib
 from typing import Any, NamedTuple
 
 from tacit.numpyro.method import ProgramSVI, StepState
-from tacit.privacy.events import event_to_json
+from tacit.privacy.cost import event_to_json
 from tacit.rng import fresh_key
 from tacit.typing import Array, Key, Tree
 

@@ -12,18 +12,15 @@ from numpyro.infer.svi import SVIRunResult
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.progress import ProgressBar
+from tacit.inference.checkpoint import ProgressBar
 from tacit.models.programs import Arguments, signature_of, split_arguments
-from tacit.models.programs.guides import require_private_guide
+from tacit.models.programs.program import require_private_guide
 from tacit.numpyro.batches import UnstatedBatch
-from tacit.numpyro.counting import Counter
-from tacit.numpyro.losses import PrivateLoss, num_particles_of
-from tacit.numpyro.optimisers import as_numpyro_optimiser
+from tacit.numpyro.method import PrivateLoss, num_particles_of
 from tacit.numpyro.posterior import ProgramPosterior
-from tacit.numpyro.prepared import Prepared, is_traced, takes
-from tacit.numpyro.preparing import prepare
-from tacit.numpyro.running import run_steps
-from tacit.numpyro.settings import PrivacySettings
+from tacit.numpyro.prepared import Prepared, is_traced, prepare, takes
+from tacit.numpyro.progress import Counter, run_steps
+from tacit.numpyro.settings import PrivacySettings, as_numpyro_optimiser
 from tacit.numpyro.state import DPSVIState
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
 from tacit.privacy.budget import Ledger

@@ -12,10 +12,9 @@ from dp_accounting import ComposedDpEvent, DpEvent
 from tacit import _check, _display
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, RDP, Accountant, round_up
-from tacit.privacy.adjacency import Adjacency
+from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.cost import Cost, event_of
-from tacit.privacy.filters import GDPFilter, RDPFilter
-from tacit.privacy.spending import Spending
+from tacit.privacy.filters import GDPFilter, RDPFilter, Spending
 
 if TYPE_CHECKING:
     from rich.panel import Panel

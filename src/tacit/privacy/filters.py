@@ -1,4 +1,4 @@
-r"""Filters: how costs add up when each is chosen after seeing the results of those before.
+"""Filters: how costs add up when each is chosen after seeing the results of those before.
 
 An accountant bounds the epsilon of a cost that was fixed beforehand. Across runs nothing is fixed:
 the next plan depends on how the last one went, and its cost with it. A filter decides, cost by
@@ -37,7 +37,7 @@ private as one Gaussian with mu^2 = B (Smith and Thakurta 2022; Koskela, Tobaben
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -47,12 +47,11 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from tacit import _check
-from tacit.errors import InvalidArgumentError
-from tacit.privacy import _gaussian, _renyi
-from tacit.privacy.accounting import GDP, RDP
-from tacit.privacy.adjacency import Adjacency
+from tacit.errors import BudgetExceededError, InvalidArgumentError
+from tacit.privacy.accounting import GDP, RDP, gaussian, renyi, round_up
+from tacit.privacy.accounting.rules import Adjacency
 
-__all__ = ["Filter", "GDPFilter", "RDPFilter", "filter_from_json"]
+__all__ = ["Filter", "FilterAccountant", "GDPFilter", "RDPFilter", "Spending", "filter_from_json"]
 
 Values = NDArray[np.float64]
 
@@ -125,9 +124,9 @@ class RDPFilter:
 
     def __post_init__(self) -> None:
         _check_budget(self.epsilon, self.delta)
-        if len(self.weights) != _renyi.ORDERS.size or not abs(sum(self.weights) - 1) < 1e-9:
+        if len(self.weights) != renyi.ORDERS.size or not abs(sum(self.weights) - 1) < 1e-9:
             raise InvalidArgumentError(
-                f"weights must be {_renyi.ORDERS.size} numbers that sum to one; got"
+                f"weights must be {renyi.ORDERS.size} numbers that sum to one; got"
                 f" {len(self.weights)} with sum {sum(self.weights)}."
             )
         if not self.spent(self.nothing(), delta=self.delta) < self.epsilon:
@@ -145,7 +144,7 @@ class RDPFilter:
         # The order at which the Gaussian that is exactly within budget is converted best.
         log = math.log(1 / delta)
         best = math.sqrt(log) / (math.sqrt(log + epsilon) - math.sqrt(log))
-        position = np.log(_renyi.ORDERS - 1)
+        position = np.log(renyi.ORDERS - 1)
         gaps = np.gradient(position)
         near = gaps * np.exp(-(((position - math.log(_CENTRE * best)) / _WIDTH) ** 2) / 2)
         everywhere = gaps / gaps.sum()
@@ -161,7 +160,7 @@ class RDPFilter:
 
     def nothing(self) -> Values:
         """What no cost adds up to."""
-        return np.zeros(_renyi.ORDERS.size)
+        return np.zeros(renyi.ORDERS.size)
 
     def weigh(self, cost: DpEvent) -> Values:
         """The Rényi divergences of a cost."""
@@ -172,7 +171,7 @@ class RDPFilter:
         finite = np.isfinite(total)
         if not finite.any():
             return math.inf
-        orders, sums = _renyi.ORDERS[finite], total[finite]
+        orders, sums = renyi.ORDERS[finite], total[finite]
         log_weights = np.log(delta * np.asarray(self.weights)[finite])
         # z - delta F(z) is concave in z; its slope is zero where this, which grows, is.
         terms = log_weights + np.log(orders)
@@ -194,7 +193,7 @@ class RDPFilter:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "adjacency": self.adjacency.value,
-            "orders": _renyi.ORDERS.tolist(),
+            "orders": renyi.ORDERS.tolist(),
             "weights": list(self.weights),
         }
 
@@ -231,7 +230,7 @@ class GDPFilter:
 
     def spent(self, total: Values, *, delta: float) -> float:
         """The epsilon of one Gaussian that is as private."""
-        return _gaussian.epsilon_of(math.sqrt(total[0]), delta)
+        return gaussian.epsilon_of(math.sqrt(total[0]), delta)
 
     def to_json(self) -> dict[str, Any]:
         """The budget is all there is."""
@@ -252,7 +251,7 @@ def filter_from_json(document: Mapping[str, Any]) -> Filter:
     adjacency = Adjacency(document["adjacency"])
     if document["kind"] == GDPFilter.name:
         return GDPFilter(**budget, adjacency=adjacency)
-    if document["kind"] == RDPFilter.name and document["orders"] == _renyi.ORDERS.tolist():
+    if document["kind"] == RDPFilter.name and document["orders"] == renyi.ORDERS.tolist():
         return RDPFilter(**budget, adjacency=adjacency, weights=tuple(document["weights"]))
     raise InvalidArgumentError(
         f"kind must be a filter of this version of tacit, with its orders; got"
@@ -263,3 +262,127 @@ def filter_from_json(document: Mapping[str, Any]) -> Filter:
 def _check_budget(epsilon: float, delta: float) -> None:
     _check.positive(epsilon=epsilon)
     _check.fraction(one=False, delta=delta)
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What was paid so far under a filter; immutable, so that asking costs nothing.
+
+    Guarantee:
+      Only what `require` lets pass may be paid; then all of it together keeps the filter's promise.
+
+    Attributes:
+      rule: the filter.
+      total: what the costs add up to.
+      num_charges: how many costs there were.
+      delta: the part of the filter's delta that costs may use: all of it, except in a ledger file
+        that set some aside (`tacit.privacy.ledger.state`).
+
+    Example:
+      >>> import dp_accounting as dpa
+      >>> from tacit.privacy.filters import GDPFilter
+      >>> spending = Spending.none(GDPFilter(epsilon=1.0, delta=1e-5))
+      >>> round(spending.plus(dpa.GaussianDpEvent(5.0)).epsilon, 2)
+      0.73
+    """
+
+    rule: Filter
+    total: NDArray[np.float64]
+    num_charges: int
+    delta: float
+
+    @classmethod
+    def none(cls, rule: Filter) -> Self:
+        """Nothing paid yet."""
+        return cls(rule, rule.nothing(), 0, rule.delta)
+
+    def plus(self, cost: DpEvent) -> Self:
+        """What it would be with one more cost."""
+        return self.plus_weight(self.rule.weigh(cost))
+
+    def plus_weight(self, weight: NDArray[np.float64]) -> Self:
+        """The same for a cost that the filter has weighed."""
+        return replace(self, total=self.total + weight, num_charges=self.num_charges + 1)
+
+    @property
+    def epsilon(self) -> float:
+        """The part of the budget's epsilon that is used up."""
+        return self.rule.spent(self.total, delta=self.delta) if self.total.any() else 0.0
+
+    @property
+    def is_within_budget(self) -> bool:
+        """Whether the filter's promise holds for it."""
+        return self.epsilon <= self.rule.epsilon
+
+    def require(
+        self,
+        cost: DpEvent,
+        *,
+        where: str = "the ledger",
+        remedy: str = "Use more noise or fewer steps.",
+    ) -> Self:
+        """Returns the spending with a cost, or raises `BudgetExceededError` if it is too much.
+
+        Args:
+          cost: what would be made.
+          where: what refuses, for the message.
+          remedy: what to do, for the message.
+        """
+        after = self.plus(cost)
+        if after.is_within_budget:
+            return after
+        rule = self.rule
+        raise BudgetExceededError(
+            f"{where} refuses: this would bring the epsilon spent from {round_up(self.epsilon)} to"
+            f" {round_up(after.epsilon)}, and the budget is {rule.epsilon:g} at delta"
+            f" {rule.delta:g} ({rule.name}, adjacency {rule.adjacency}). Nothing was charged."
+            f" {remedy}"
+        )
+
+
+@dataclass(frozen=True)
+class FilterAccountant:
+    """Accounts for a cost on top of what was paid before, so that `calibrate` finds what fits.
+
+    Guarantee:
+      A cost whose epsilon is within the filter's budget is one that the ledger will pay, unless
+      something else is paid in between.
+    """
+
+    name: ClassVar[str] = "filter over all runs"
+    is_bound: ClassVar[bool] = True
+
+    before: Spending
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which data sets are neighbours."""
+        return self.before.rule.adjacency
+
+    def epsilon(self, cost: DpEvent, *, delta: float) -> float:
+        """The epsilon of all that was paid and of this cost."""
+        _check.fraction(one=False, delta=delta)
+        after = self.before.plus(cost)
+        return after.rule.spent(after.total, delta=min(delta, after.delta))
+
+    def delta(self, cost: DpEvent, *, epsilon: float) -> float:
+        """The delta of all that was paid and of this cost."""
+        _check.non_negative(infinite=True, epsilon=epsilon)
+        rule, total = self.before.rule, self.before.plus(cost).total
+        low, high = -700.0, 0.0  # logarithms
+        if rule.spent(total, delta=math.exp(-1e-12)) > epsilon:
+            return 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            if rule.spent(total, delta=math.exp(middle)) <= epsilon:
+                high = middle
+            else:
+                low = middle
+        return math.exp(high)
+
+    def describe(self) -> str:
+        """One sentence for a report."""
+        return (
+            f"{self.before.rule.name} (an upper bound for all that was charged on this data set, in"
+            f" runs chosen in any way); adjacency {self.adjacency}: {self.adjacency.sentence}"
+        )

@@ -13,7 +13,7 @@ nearest integer.
 1. *Sensitivity.* One record moves ``f`` by at most ``1 / g`` in l2 norm: records are clipped by
    proven upper bounds on their norms to a little less than the clip norm, and the rest covers every
    rounding on the way (`tacit.privacy.lattice`); norms and sums read numbers that are computed once
-   (`tacit.privacy.materialised`). Records lie in the slots of a batch by a uniformly
+   (`tacit.privacy.lattice`). Records lie in the slots of a batch by a uniformly
    random injection, so that all others lie in the same slots whether a record is drawn or not.
 2. *Noise.* For integers ``f``, ``f + round(N) = round(f + N)``. So a release is a function of
    ``f(D) + N`` with real Gaussian ``N``: exactly the Gaussian mechanism of the literature on a

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.budget import Budget, Ledger
-from tacit.privacy.calibrate import smallest_noise
+from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.charging import charged_key
-from tacit.privacy.cost import Cost
-from tacit.privacy.events import repeated
+from tacit.privacy.cost import Cost, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.typing import Array, Key

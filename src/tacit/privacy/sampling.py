@@ -38,7 +38,7 @@ from jax import lax
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.events import ConditionedPoissonDpEvent
+from tacit.privacy.cost import ConditionedPoissonDpEvent
 from tacit.tables import Batch
 from tacit.typing import Array, Key
 
@@ -156,7 +156,7 @@ class PoissonBatch:
     Guarantee:
       A release on such a batch costs at most as much as on a Poisson batch of the same rate and
       without a capacity, step by step, for every capacity and under every adjacency
-      (`tacit.privacy.events.ConditionedPoissonDpEvent` has the proof). No batch is ever cut, and
+      (`tacit.privacy.cost.ConditionedPoissonDpEvent` has the proof). No batch is ever cut, and
       its size stays secret. With ``declared_records`` a batch is drawn from that many rows, of
       which only ``num_records`` hold a record: nothing but the indices depends on ``num_records``,
       and rates, capacity and cost are those of the declared number.

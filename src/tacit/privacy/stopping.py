@@ -30,12 +30,11 @@ import numpy as np
 from dp_accounting import DpEvent
 
 from tacit.errors import UnprovenAccountingError
-from tacit.privacy import _renyi
-from tacit.privacy.adjacency import Adjacency
+from tacit.privacy.accounting import renyi
+from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import count_releases
-from tacit.privacy.filters import RDPFilter
-from tacit.privacy.spending import FilterAccountant, Spending
+from tacit.privacy.cost import count_releases
+from tacit.privacy.filters import FilterAccountant, RDPFilter, Spending
 from tacit.privacy.statement.text import FIXED
 
 __all__ = ["AnytimeRDP", "Claim", "Declared", "claim_of"]
@@ -89,7 +88,7 @@ class AnytimeRDP:
     @cached_property
     def _mixture(self) -> FilterAccountant:
         # The weights know neither a budget nor a run: they must be the same wherever one stops.
-        gaps = np.gradient(np.log(_renyi.ORDERS - 1))
+        gaps = np.gradient(np.log(renyi.ORDERS - 1))
         rule = RDPFilter(
             epsilon=math.nextafter(math.inf, 0),
             delta=math.nextafter(1.0, 0),

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy import _gaussian
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, Accountant, delta_curve
+from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, Accountant, delta_curve, gaussian
 
 __all__ = ["TradeOff", "gaussian_mu", "posterior_probability"]
 
@@ -163,13 +162,13 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     if math.isinf(epsilon):
         return math.inf
     low, high = 0.0, 1.0
-    while _gaussian.delta_of(high, epsilon) < delta:
+    while gaussian.delta_of(high, epsilon) < delta:
         low, high = high, 2 * high
     while True:
         middle = (low + high) / 2
         if not low < middle < high:
             return high
-        if _gaussian.delta_of(middle, epsilon) < delta:
+        if gaussian.delta_of(middle, epsilon) < delta:
             low = middle
         else:
             high = middle

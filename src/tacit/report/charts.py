@@ -1,4 +1,4 @@
-"""Charts as inline SVG: crisp, themed by the page's CSS variables, each with a table behind it."""
+"""Charts as inline SVG: crisp, themed by CSS variables of the page, each with a table behind it."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["Axis", "Chart", "Frame", "Mark", "draw"]
+__all__ = ["Area", "Axis", "Bars", "Chart", "Dots", "Frame", "Line", "Mark", "Rule", "draw"]
 
 _WIDTH, _HEIGHT = 380, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 20, 30, 42
@@ -132,7 +132,7 @@ def draw(
     """Returns a chart of marks on two axes.
 
     Example:
-      >>> from tacit.report.marks import Line
+      >>> from tacit.report.charts import Line
       >>> share = Axis(label="share", low=0.0, high=1.0, is_share=True)
       >>> chart = draw(title="Squares", caption="", x=share, y=share, columns=(), rows=(),
       ...              marks=[Line(x=[0.0, 1.0], y=[0.0, 1.0], name="line")])
@@ -168,3 +168,123 @@ def _grid(frame: Frame) -> str:
         f'<text class="label start" x="4" y="13">{escape(frame.y.label)}</text>'
     )
     return "".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Points joined by a line."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    name: str = ""
+    style: str = "one"
+
+    @property
+    def key(self) -> str:
+        """The class of its entry in the legend."""
+        return self.style
+
+    def svg(self, frame: Frame) -> str:
+        """A path."""
+        return f'<path class="line {self.style}" d="{frame.path(self.x, self.y)}"/>'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area:
+    """What lies between two lines."""
+
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    name: str = ""
+    style: str = "one"
+
+    @property
+    def key(self) -> str:
+        """The class of its entry in the legend."""
+        return "area"
+
+    def svg(self, frame: Frame) -> str:
+        """A closed path."""
+        there = frame.path(self.x, self.high)
+        back = frame.path(self.x[::-1], self.low[::-1])[1:]
+        return f'<path class="area {self.style}" d="{there}L{back}Z"/>'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dots:
+    """Points, each with the interval it may lie in."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    name: str = ""
+    style: str = "one"
+
+    @property
+    def key(self) -> str:
+        """The class of its entry in the legend."""
+        return "dot"
+
+    def svg(self, frame: Frame) -> str:
+        """Circles and whiskers."""
+        parts = []
+        for x, y, low, high in zip(self.x, self.y, self.low, self.high, strict=True):
+            at = frame.across(x)
+            parts.append(
+                f'<path class="whisker {self.style}" d="M{at},{frame.up(low)}V{frame.up(high)}"/>'
+                f'<circle class="dot {self.style}" cx="{at}" cy="{frame.up(y)}" r="3.6"/>'
+            )
+        return "".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """A histogram: ``len(edges) == len(heights) + 1``."""
+
+    edges: Sequence[float]
+    heights: Sequence[float]
+    name: str = ""
+    style: str = "one"
+
+    @property
+    def key(self) -> str:
+        """The class of its entry in the legend."""
+        return self.style
+
+    def svg(self, frame: Frame) -> str:
+        """Rectangles with a hair of space between them."""
+        floor = frame.up(frame.y.low)
+        parts = []
+        for left, right, height in zip(self.edges, self.edges[1:], self.heights, strict=False):
+            start, stop = frame.across(left) + 0.5, frame.across(right) - 0.5
+            top = frame.up(height)
+            parts.append(
+                f'<rect class="bar {self.style}" x="{start:g}" y="{top:g}"'
+                f' width="{max(stop - start, 0.5):g}" height="{floor - top:g}"/>'
+            )
+        return "".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A horizontal line at one value, with a few words on it."""
+
+    at: float
+    words: str
+    name: str = ""
+    style: str = "rule"
+
+    @property
+    def key(self) -> str:
+        """The class of its entry in the legend."""
+        return self.style
+
+    def svg(self, frame: Frame) -> str:
+        """A line and a text above it."""
+        y, (left, right) = frame.up(self.at), frame.ends
+        return (
+            f'<path class="line {self.style}" d="M{left},{y}H{right}"/>'
+            f'<text class="note" x="{left + 6:g}" y="{y - 6:g}">{escape(self.words)}</text>'
+        )

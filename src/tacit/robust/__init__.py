@@ -12,10 +12,9 @@ cost.
 """
 
 from tacit.robust.attacks import FGSM, PGD, Attack
-from tacit.robust.balls import L2, Ball, Linf
+from tacit.robust.balls import L2, Ball, Box, Linf
 from tacit.robust.evaluation import RobustAccuracy, attack_posterior, robust_accuracy
-from tacit.robust.mixing import MixedLosses, MixedProbabilities, Mixing
-from tacit.robust.training import adversarial, certified
+from tacit.robust.training import MixedLosses, MixedProbabilities, Mixing, adversarial
 
 __all__ = [
     "FGSM",
@@ -23,6 +22,7 @@ __all__ = [
     "PGD",
     "Attack",
     "Ball",
+    "Box",
     "Linf",
     "MixedLosses",
     "MixedProbabilities",
@@ -30,6 +30,5 @@ __all__ = [
     "RobustAccuracy",
     "adversarial",
     "attack_posterior",
-    "certified",
     "robust_accuracy",
 ]

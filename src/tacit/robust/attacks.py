@@ -15,6 +15,7 @@ from tacit.typing import Array, Input, Key, Scalar
 
 __all__ = ["FGSM", "PGD", "Attack"]
 
+
 _Seen: TypeAlias = tuple[Array, Scalar]
 """A point and the loss there."""
 

@@ -19,8 +19,7 @@ from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.metrics import RegressionUncertainty
 from tacit.models import Moments, Prediction
-from tacit.posterior import Posterior
-from tacit.prediction import predict
+from tacit.posterior import Posterior, predict
 from tacit.rng import seeded_key
 from tacit.robust.attacks import Attack
 from tacit.robust.balls import floating_input

@@ -6,20 +6,77 @@ costs. It also is what Hamiltonian methods put into their acceptance ratio.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
-from tacit.errors import InvalidArgumentError
-from tacit.models import Likelihood, Model, Network, interval_bounds
-from tacit.models.spec import LIKELIHOODS, decode, encode
+from tacit import _check
+from tacit.models import (
+    Model,
+)
 from tacit.robust.attacks import Attack
-from tacit.robust.balls import Ball, floating_input
-from tacit.robust.mixing import MixedLosses, Mixing, check_weight
-from tacit.robust.worst_case import check_likelihood, worst_log_prob
 from tacit.typing import Array, Key, Params, Record, Scalar
 
-__all__ = ["adversarial", "certified"]
+__all__ = ["MixedLosses", "MixedProbabilities", "Mixing", "adversarial", "check_weight", "mixed"]
+
+
+class Mixing(Protocol):
+    """How two log-likelihoods become one."""
+
+    def __call__(self, clean: Scalar, worst: Scalar, weight: float | Scalar) -> Scalar:
+        """Returns the robust log-likelihood; ``weight`` is the share of the clean part."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedLosses:
+    """The convex mix of losses: ``weight * l(x) + (1 - weight) * l(worst)``.
+
+    As a likelihood it is a geometric mean.
+
+    Example:
+      >>> round(float(MixedLosses()(jnp.log(0.9), jnp.log(0.4), 0.5)), 3)
+      -0.511
+
+    Reference:
+      Gowal et al., Scalable verified training for provably robust image classification, ICCV 2019,
+      equation 12.
+    """
+
+    def __call__(self, clean: Scalar, worst: Scalar, weight: float | Scalar) -> Scalar:
+        """Returns the weighted mean of the logarithms."""
+        return weight * clean + (1 - weight) * worst
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedProbabilities:
+    """The robust likelihood: ``log(weight * p(x) + (1 - weight) * p(worst))``.
+
+    It is the expected likelihood when the adversary stays away with probability ``weight``, and
+    gentler than `MixedLosses`: a record that cannot be made robust costs at most
+    ``-log(weight)`` more than its clean loss.
+
+    Example:
+      >>> round(float(MixedProbabilities()(jnp.log(0.9), jnp.log(0.4), 0.5)), 3)
+      -0.431
+
+    Reference:
+      Wicker et al., Bayesian inference with certifiable adversarial robustness, AISTATS 2021,
+      equation 6.
+    """
+
+    def __call__(self, clean: Scalar, worst: Scalar, weight: float | Scalar) -> Scalar:
+        """Returns the logarithm of the weighted mean."""
+        return jnp.logaddexp(jnp.log(weight) + clean, jnp.log1p(-weight) + worst)
+
+
+def check_weight(weight: float | Scalar) -> None:
+    """Raises unless a weight that is known is between 0 and 1; a traced one cannot be checked."""
+    if not isinstance(weight, jax.Array):
+        _check.fraction(zero=True, weight=weight)
 
 
 def adversarial(
@@ -67,74 +124,17 @@ def adversarial(
         x = lax.stop_gradient(attack(key, loss, record.x))
         return model.log_likelihood(params, record._replace(x=x), key)
 
-    return _mixed(model, worst, weight, mixing)
+    return mixed(model, worst, weight, mixing)
 
 
-def certified(
-    model: Model,
-    network: Network,
-    ball: Ball,
-    *,
-    weight: float | Scalar = 0.5,
-    mixing: Mixing = MixedLosses(),  # noqa: B008
-    likelihood: Likelihood | None = None,
-) -> Model:
-    """Returns the model whose likelihood is that of the worst outputs interval bounds allow.
-
-    The worst part of the loss is at least that of any input in the ball (in the box around it,
-    for `L2`). Start, prior, prediction and description are those of ``model``.
-
-    ADV-DP-HMC is Hamiltonian Monte Carlo on such a model: the robust likelihood enters gradients
-    and acceptance ratio alike, with one clip and one release each.
-
-    Args:
-      model: made with `tacit.bayesian` from ``network``.
-      network: what computes the outputs; a network that has interval bounds.
-      ball: what to be robust against.
-      weight: the share of the clean loss; the worst case has the rest. May be traced.
-      mixing: how the two are put together.
-      likelihood: that of ``model``; needed only where the model cannot be described, since its
-        network or prior is your own.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from tacit.models import MLP, Bernoulli, FlatPrior, bayesian
-      >>> from tacit.robust import Linf
-      >>> network = MLP(num_inputs=2, num_outputs=1)
-      >>> plain = bayesian(network, prior=FlatPrior(), likelihood=Bernoulli())
-      >>> robust = certified(plain, network, Linf(radius=0.1), weight=0.0)
-      >>> params = {"network": {"dense_0": {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}}}
-      >>> record = Record(jnp.ones(2), jnp.array(1), jnp.array(1.0))
-      >>> moved = record._replace(x=record.x - 0.1)
-      >>> worst, same = (
-      ...     each.log_likelihood(params, at, jax.random.key(0))
-      ...     for each, at in ((robust, record), (plain, moved))
-      ... )
-      >>> bool(jnp.allclose(worst, same, rtol=1e-4))
-      True
-
-    Reference:
-      Gowal et al., Scalable verified training for provably robust image classification, ICCV 2019;
-      Wicker et al., Bayesian inference with certifiable adversarial robustness, AISTATS 2021.
-    """
-    check_weight(weight)
-    likelihood = _likelihood_of(model, network, likelihood)
-    check_likelihood(likelihood)
-
-    def worst(params: Params, record: Record, key: Key) -> Scalar:
-        box = ball.box(floating_input(record.x))
-        outputs = interval_bounds(network, params["network"], box, key)
-        return worst_log_prob(likelihood, params, outputs, record.y)
-
-    return _mixed(model, worst, weight, mixing)
-
-
-def _mixed(
+def mixed(
     model: Model,
     worst: Callable[[Params, Record, Key], Scalar],
     weight: float | Scalar,
     mixing: Mixing,
 ) -> Model:
+    """Returns the model whose likelihood mixes its own with that of a worst neighbour."""
+
     def log_likelihood(params: Params, record: Record, key: Key) -> Scalar:
         if not isinstance(weight, jax.Array) and weight == 0:
             return worst(params, record, key)  # the clean part would be computed for nothing
@@ -142,22 +142,3 @@ def _mixed(
         return mixing(clean, worst(params, record, key), weight)
 
     return model._replace(log_likelihood=log_likelihood)
-
-
-def _likelihood_of(model: Model, network: Network, likelihood: Likelihood | None) -> Likelihood:
-    """Returns the model's own likelihood; where it has a description, all must agree with it."""
-    if model.spec is None:
-        if likelihood is None:
-            raise InvalidArgumentError(
-                "likelihood must be given: the model is made of functions and does not say what"
-                " its outputs mean. Pass the likelihood that it was made with."
-            )
-        return likelihood
-    for name, given in (("network", network), ("likelihood", likelihood)):
-        if given is not None and encode(given) != model.spec[name]:
-            raise InvalidArgumentError(
-                f"{name} must be the one that the model was made with; got {given!r}, where the"
-                f" model has {model.spec[name]}."
-            )
-    own: Likelihood = decode(model.spec["likelihood"], LIKELIHOODS)
-    return own

@@ -1,25 +1,45 @@
 """Tables: where the records of a run are."""
 
 from tacit.tables.base import (
+    RECORDS,
     Batch,
     ClippedSum,
     InMemory,
     Keys,
+    Scattered,
+    Shard,
     Summing,
     Table,
     as_summing,
     as_table,
+    drawn_batch,
+    in_rows,
+    out_of_rows,
 )
 from tacit.tables.distributed import Distributed, distribute
-from tacit.tables.fetched import Fetched, FetchedStep, fetch
-from tacit.tables.mapping import is_spread, on_table, over_shards, shared_among
-from tacit.tables.mesh import CHAINS, PARAMETERS, describe_mesh, device_mesh, largest_share
-from tacit.tables.on_host import OnHost, RowSource
-from tacit.tables.placing import at_home, cut_of, everywhere
-from tacit.tables.recorder import DrawnInLoopError, Recorder
-from tacit.tables.room import drawn_batch
-from tacit.tables.scattered import RECORDS, Scattered, in_rows, out_of_rows
-from tacit.tables.shard import Shard
+from tacit.tables.mesh import (
+    CHAINS,
+    PARAMETERS,
+    at_home,
+    cut_of,
+    describe_mesh,
+    device_mesh,
+    everywhere,
+    is_spread,
+    largest_share,
+    on_table,
+    over_shards,
+    shared_among,
+)
+from tacit.tables.on_host import (
+    DrawnInLoopError,
+    Fetched,
+    FetchedStep,
+    OnHost,
+    Recorder,
+    RowSource,
+    fetch,
+)
 
 __all__ = [
     "CHAINS",

@@ -11,13 +11,22 @@ from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
 from tacit import _tree
-from tacit.tables.mesh import device_mesh, for_records
+from tacit.tables.base import (
+    RECORDS,
+    Shard,
+)
+from tacit.tables.mesh import (
+    device_mesh,
+    for_records,
+)
 from tacit.tables.on_host import OnHost
-from tacit.tables.scattered import RECORDS
-from tacit.tables.shard import Shard
 from tacit.typing import Array, Record
 
 __all__ = ["Distributed", "distribute"]
+
+"""The axis of a mesh among whose devices the chains of a run are shared."""
+
+"""The axis of a mesh among whose devices parameters are cut; XLA shares out the work on them."""
 
 
 @functools.partial(

@@ -1,23 +1,46 @@
-"""Meshes of devices, and what their axes share."""
+"""Meshes of devices: what their axes share, values on them, and functions that run on all."""
 
 import math
 from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.tables.scattered import RECORDS
+from tacit.tables.base import (
+    RECORDS,
+)
+from tacit.typing import Array, Tree
 
-__all__ = ["CHAINS", "PARAMETERS", "describe_mesh", "device_mesh", "for_records", "largest_share"]
+__all__ = [
+    "CHAINS",
+    "PARAMETERS",
+    "Spread",
+    "at_home",
+    "cut_of",
+    "describe_mesh",
+    "device_mesh",
+    "everywhere",
+    "for_records",
+    "is_spread",
+    "largest_share",
+    "on_table",
+    "over_shards",
+    "shared_among",
+]
 
 CHAINS = "chains"
-"""The axis of a mesh among whose devices the chains of a run are shared."""
+
 
 PARAMETERS = "parameters"
-"""The axis of a mesh among whose devices parameters are cut; XLA shares out the work on them."""
 
 
 def device_mesh(*, records: int | None = None, chains: int = 1, parameters: int = 1) -> Mesh:
@@ -77,3 +100,116 @@ def largest_share(mesh: Mesh | None) -> float:
         return 1.0
     owners = Counter(device.process_index for device in mesh.devices.flat)
     return max(owners.values()) / mesh.size
+
+
+class Spread(Protocol):
+    """A table that the devices of a mesh share."""
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The devices; None where one works alone."""
+        ...
+
+    @property
+    def specs(self) -> Tree:
+        """How its leaves are cut among them."""
+        ...
+
+    def shard(self) -> Any:
+        """Returns the table as one of them sees it."""
+        ...
+
+
+def is_spread(table: object) -> bool:
+    """Whether several devices share a table, and this is seen from outside of `over_shards`."""
+    return getattr(table, "mesh", None) is not None and hasattr(table, "shard")
+
+
+def over_shards(function: Callable[..., Tree], table: Spread, *arguments: Tree) -> Tree:
+    """Runs ``function(shard, *arguments)`` on every device of a table's mesh, in step.
+
+    Arguments and results are alike on all of them: what a shard knows of its records leaves it by
+    sums over shards only (`Scattered`).
+    """
+    assert table.mesh is not None
+
+    def on_device(table: Spread, *arguments: Tree) -> Tree:
+        return function(table.shard(), *arguments)
+
+    # Varying axes are not tracked: the clipping engine tries losses out of the map's context, too.
+    return jax.shard_map(
+        on_device,
+        mesh=table.mesh,
+        in_specs=(table.specs, *(P() for _ in arguments)),
+        out_specs=P(),
+        axis_names=set(table.mesh.axis_names) - {PARAMETERS},
+        check_vma=False,
+    )(table, *arguments)
+
+
+def on_table(function: Callable[..., Tree], table: Any, *arguments: Tree) -> Tree:
+    """Runs ``function(table, *arguments)``, on every shard of it where devices share it."""
+    if is_spread(table):
+        return over_shards(function, table, *arguments)
+    return function(table, *arguments)
+
+
+def shared_among(axis: str, function: Callable[..., Tree], *trees: Tree) -> Tree:
+    """Runs a function on this device's part of the leading axis, and gathers all devices' results.
+
+    To be called inside of `over_shards`. Each device of the axis takes an equal run of the leading
+    axis of all trees, which must be alike on them; so are the results.
+
+    Args:
+      axis: of the mesh.
+      function: of the parts; its results have the same leading axis.
+      *trees: of arrays.
+    """
+    size = lax.axis_size(axis)
+
+    def own(leaf: Array) -> Array:
+        length = leaf.shape[0] // size
+        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(axis) * length, length)
+
+    found = function(*jax.tree.map(own, trees))
+    return jax.tree.map(lambda leaf: lax.all_gather(leaf, axis, axis=0, tiled=True), found)
+
+
+def cut_of(shape: tuple[int, ...], mesh: Mesh) -> P:
+    """Returns how an array of a state is cut: along its longest axis that can be, or not at all."""
+    size = mesh.shape.get(PARAMETERS, 1)
+    fitting = [axis for axis, length in enumerate(shape) if length % size == 0 and length >= size]
+    if size == 1 or not fitting:
+        return P()
+    longest = max(fitting, key=lambda axis: shape[axis])
+    return P(*(PARAMETERS if axis == longest else None for axis in range(len(shape))))
+
+
+def everywhere(tree: Tree, mesh: Mesh, spec_of: Callable[[Array], P] | None = None) -> Tree:
+    """Puts values that all processes have alike on the devices of a mesh, whole or cut.
+
+    Unlike ``jax.device_put`` this does not ask the other processes, so any thread may call it.
+    """
+
+    def put(leaf: Any) -> Array:
+        values = np.asarray(leaf)
+        spec = P() if spec_of is None else spec_of(leaf)
+        return jax.make_array_from_callback(
+            values.shape, NamedSharding(mesh, spec), lambda index: values[index]
+        )
+
+    return jax.tree.map(put, tree)
+
+
+def at_home(tree: Tree) -> Tree:
+    """Returns values on the devices of a mesh as arrays of this process's own device.
+
+    Where they are cut among processes, all of these must call it.
+    """
+
+    def whole(leaf: Array) -> Array:
+        if leaf.is_fully_replicated or leaf.is_fully_addressable:
+            return jnp.asarray(np.asarray(leaf))
+        return jnp.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+
+    return jax.tree.map(whole, tree)

@@ -1,25 +1,109 @@
 """Records that stay on disk: rows are read when they are drawn, and only those."""
 
+import os
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from itertools import repeat
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.data.stored.leaves import (
+from tacit.data.stored.files import (
+    Leaf,
     Leaves,
     from_leaves,
     leaves_of,
+    part_name,
+    read_manifest,
     record_of,
     require_leaves,
 )
-from tacit.data.stored.rows import Rows, rows_of
-from tacit.errors import InvalidArgumentError
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.typing import Input, Record
 
-__all__ = ["StoredRecords", "map_arrays"]
+__all__ = ["FileRows", "Rows", "StoredRecords", "map_arrays", "open_records", "rows_of"]
+
+
+class Rows(Protocol):
+    """Rows that can be taken by number, by several threads at once."""
+
+    def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Returns the rows with these numbers."""
+        ...
+
+
+class FileRows:
+    """The rows of a mapped array, each read from the file where it stands.
+
+    A row that is touched in a map costs a fault, and the pages around it count as memory of the
+    process from then on, until a table of any size is all there. A read of the file costs less, and
+    leaves nothing behind. Nor does it end the process where somebody cut the file.
+    """
+
+    def __init__(self, array: NDArray[Any], mapped: "np.memmap[Any, Any]") -> None:
+        """Use `rows_of`."""
+        self._path = str(mapped.filename)
+        self._shape, self._dtype = array.shape[1:], array.dtype
+        self._num_bytes = array[:1].nbytes
+        self._stride = array.strides[0]
+        self._start = mapped.offset + _address(array) - _address(mapped)
+        self._file = os.open(self._path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        weakref.finalize(self, os.close, self._file)
+        if hasattr(os, "posix_fadvise"):  # neighbours of a row will not be wanted
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Returns the rows with these numbers."""
+        places = (self._start + numbers * self._stride).tolist()
+        data = b"".join(map(os.pread, repeat(self._file), repeat(self._num_bytes), places))
+        if len(data) != len(places) * self._num_bytes:
+            raise TacitError(
+                f"{self._path} became shorter while its records were in use. Leave the files alone"
+                " until all is done."
+            )
+        return np.frombuffer(data, self._dtype).reshape(len(places), *self._shape)
+
+
+class _ArrayRows:
+    """The rows of an array that is in memory, or of which no file is known."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = np.asarray(array)
+
+    def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        found: NDArray[Any] = self._array[numbers]
+        return found
+
+
+def rows_of(array: NDArray[Any]) -> Rows:
+    """Returns the rows of an array, from its file if it is mapped from one."""
+    mapped = _memory_map_of(array)
+    rows_are_whole = array[:1].nbytes > 0 and array[0:1].flags.c_contiguous
+    if mapped is None or not rows_are_whole or not hasattr(os, "pread"):
+        return _ArrayRows(array)
+    return FileRows(array, mapped)
+
+
+def _memory_map_of(array: NDArray[Any]) -> "np.memmap[Any, Any] | None":
+    """Returns the map of a file that an array looks into, if it shows what is in the file."""
+    found: np.memmap[Any, Any] | None = None
+    node: Any = array
+    while isinstance(node, np.ndarray):
+        if isinstance(node, np.memmap):
+            found = node
+        node = node.base
+    # A copy-on-write map may hold values that are in no file.
+    if found is None or found.filename is None or found.mode == "c":
+        return None
+    return found
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -158,3 +242,56 @@ def _array(name: str, leaf: Any) -> NDArray[Any]:
             " in memory anyway go to as_records."
         )
     return leaf
+
+
+def open_records(folder: str | os.PathLike[str]) -> StoredRecords:
+    """Returns the records of a folder that `write_records` or ``tacit encode`` made.
+
+    The files are plain NumPy arrays and are mapped, not read: opening takes no time and no memory
+    for any number of records. Nothing in them is executed (no pickles).
+
+    Raises:
+      TacitError: where a file is missing, truncated, of another size or kind than ``records.json``
+        says, or of a version that cannot be read.
+    """
+    path = Path(folder)
+    manifest = read_manifest(path)
+    return StoredRecords(
+        parts=tuple(
+            _part(path / part_name(number), manifest.leaves, num_records)
+            for number, num_records in enumerate(manifest.parts)
+        ),
+        schema_digest=manifest.schema_digest,
+    )
+
+
+def _part(folder: Path, leaves: Mapping[str, Leaf], num_records: int) -> dict[str, NDArray[Any]]:
+    return {
+        name: _mapped(folder / f"{name}.npy", (num_records, *leaf.shape), np.dtype(leaf.dtype))
+        for name, leaf in leaves.items()
+    }
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise _wrong(path, "it is missing") from None
+    except OSError as error:
+        raise _wrong(path, error.strerror or "it cannot be opened") from None
+    except (ValueError, EOFError):
+        raise _wrong(path, "it is truncated, or no NumPy array") from None
+    if not isinstance(array, np.memmap):
+        raise _wrong(path, "it is no NumPy array")
+    if array.shape != shape or array.dtype != dtype:
+        raise _wrong(
+            path, f"it holds {array.dtype} of shape {array.shape} instead of {dtype} of {shape}"
+        )
+    return array
+
+
+def _wrong(path: Path, reason: str) -> TacitError:
+    return TacitError(
+        f"{path} is not as it was written: {reason}. Copy the folder again, or encode the table"
+        " again."
+    )

@@ -2,27 +2,116 @@
 
 import contextlib
 import os
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from tacit import _check
-from tacit.data.records import require_finite
+from tacit.data.csv import odd_values, remarks
+from tacit.data.frames import read_frames
+from tacit.data.records import encode_table, require_finite
 from tacit.data.schema import Schema
-from tacit.data.stored.growing import GrowingArray
-from tacit.data.stored.leaves import Leaf, Leaves, leaves_of, record_of, require_leaves
-from tacit.data.stored.manifest import MANIFEST, Manifest, digest_of, part_name
-from tacit.data.stored.opening import open_records
-from tacit.data.stored.replacing import new_folder, writes_to
-from tacit.data.stored.source import StoredRecords
-from tacit.errors import InvalidArgumentError
+from tacit.data.stored.files import (
+    MANIFEST,
+    GrowingArray,
+    Leaf,
+    Leaves,
+    Manifest,
+    digest_of,
+    leaves_of,
+    part_name,
+    record_of,
+    require_leaves,
+)
+from tacit.data.stored.source import StoredRecords, open_records
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.typing import Record
 
-__all__ = ["write_records"]
+__all__ = [
+    "Encoded",
+    "encode_to_folder",
+    "new_folder",
+    "require_room",
+    "whole_units",
+    "write_records",
+    "writes_to",
+]
+
+
+def require_room(folder: Path, *, overwrite: bool) -> None:
+    """Raises unless a folder of records may be made there."""
+    if not os.path.lexists(folder):
+        return
+    if not (folder / MANIFEST).is_file():
+        raise InvalidArgumentError(
+            f"{str(folder)!r} exists and holds no records, so it is never replaced. Choose another"
+            " folder."
+        )
+    if not overwrite:
+        raise InvalidArgumentError(
+            f"{str(folder)!r} holds records already. Choose another folder, or say overwrite."
+        )
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Gives a temporary folder beside the wanted one, and renames it at the end.
+
+    If the block raises, or is interrupted, the temporary folder is removed. Only its owner may
+    read it.
+
+    Raises:
+      InvalidArgumentError: where something is there that may not be replaced.
+      TacitError: where the file system refuses; the message names the folder.
+    """
+    require_room(folder, overwrite=overwrite)
+    target = Path(os.path.abspath(folder))
+    with writes_to(folder):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(
+            tempfile.mkdtemp(prefix=f".{target.name}-", suffix=".partial", dir=target.parent)
+        )
+    try:
+        yield temporary
+        with writes_to(folder):
+            _replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def writes_to(folder: Path) -> Iterator[None]:
+    """Turns an error of the file system into one that names the folder and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise TacitError(
+            f"{folder} cannot be written ({error.strerror}), and nothing was. Choose a place that"
+            " can be written and has space left."
+        ) from None
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    if not target.exists():
+        temporary.rename(target)
+        return
+    old = temporary.with_suffix(".old")
+    target.rename(old)
+    try:
+        temporary.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old)
+
 
 # Few parts need few open files, and a part of some gigabytes is still easy to move.
 _PART_SIZE = 2**24
@@ -154,3 +243,169 @@ def _require_values(leaves: Leaves, max_weight: float, *, allow_non_finite: bool
         for name in leaves.keys() - {"weight", "mask"}:
             values: NDArray[Any] = leaves[name]
             require_finite(name, [values])
+
+
+def whole_units(
+    frames: Iterable[pd.DataFrame], groups: str, *, max_rows: int
+) -> Iterator[pd.DataFrame]:
+    """Yields the same rows in chunks that end where a unit ends.
+
+    The rows of a unit must stand together. Of a unit that goes on in the next chunk the first
+    ``max_rows`` rows are carried over; the others would be dropped in any case.
+
+    Guarantee:
+      All rows of a unit that count are in one chunk, or the last step raises. To know this, eight
+      bytes are kept for each unit.
+
+    Args:
+      frames: chunks of a table.
+      groups: the column that says whose each row is.
+      max_rows: public number of rows kept per unit.
+
+    Example:
+      >>> first = pd.DataFrame({"who": ["ann", "bob"], "dose": [1, 2]})
+      >>> second = pd.DataFrame({"who": ["bob", "cy"], "dose": [3, 4]})
+      >>> [list(frame.dose) for frame in whole_units([first, second], "who", max_rows=2)]
+      [[1], [2, 3], [4]]
+    """
+    _check.positive_integer(max_rows=max_rows)
+    carried: pd.DataFrame | None = None
+    closed: list[NDArray[np.uint64]] = []
+    for frame in frames:
+        rows = frame if carried is None else pd.concat([carried, frame])
+        begins = _beginnings(rows, groups)
+        whole, carried = rows.iloc[: begins[-1]], rows.iloc[begins[-1] :].iloc[:max_rows]
+        closed.append(_hashes(rows, groups, begins[:-1]))
+        if len(whole):
+            yield whole
+    if carried is not None:
+        closed.append(_hashes(carried, groups, np.zeros(1, np.intp)))
+        yield carried
+        _require_once(groups, np.concatenate(closed))
+
+
+def _beginnings(rows: pd.DataFrame, groups: str) -> NDArray[np.intp]:
+    """Returns where units begin; the first is 0."""
+    ids = rows[groups]
+    nobody = int(ids.isna().sum())
+    if nobody:
+        raise InvalidArgumentError(
+            f"groups must say whose each row is; {nobody} of {len(ids)} ids are missing. Leave"
+            " these rows out, or give each an id of its own."
+        )
+    return np.flatnonzero((ids != ids.shift()).to_numpy())
+
+
+def _hashes(rows: pd.DataFrame, groups: str, places: NDArray[np.intp]) -> NDArray[np.uint64]:
+    ids = rows[groups].to_numpy()[places]
+    return np.asarray(pd.util.hash_array(ids, categorize=False), np.uint64)
+
+
+def _require_once(groups: str, closed: NDArray[np.uint64]) -> None:
+    closed.sort()
+    again = int(np.sum(closed[1:] == closed[:-1]))
+    if again:
+        raise InvalidArgumentError(
+            f"the rows of a unit must stand together in a table that is read in chunks; {again}"
+            f" units of column {groups!r} occur again after their rows ended. Sort the table by"
+            f" {groups!r}."
+        )
+
+
+class Encoded(NamedTuple):
+    """What became of a table.
+
+    Attributes:
+      records: on disk.
+      num_rows: how many rows were read; as many as there are records, unless a unit has several.
+      remarks: what its owner should know; depends on the records and is not for publication.
+    """
+
+    records: StoredRecords
+    num_rows: int
+    remarks: tuple[str, ...]
+
+
+def encode_to_folder(
+    tables: Sequence[str | os.PathLike[str]],
+    schema: Schema,
+    folder: str | os.PathLike[str],
+    *,
+    weight: str | None = None,
+    max_weight: float = 1.0,
+    groups: str | None = None,
+    max_rows: int | None = None,
+    chunk_rows: int = 2**16,
+    overwrite: bool = False,
+    on_rows: Callable[[int], None] | None = None,
+) -> Encoded:
+    """Encodes CSV or Parquet files, one after the other, into a folder of records.
+
+    Memory is for one chunk of rows, however long the files are. The records are those that
+    `encode_table` makes of all rows at once.
+
+    With ``groups``, the rows of a unit must stand together (in a table sorted by that column they
+    do), also where they are in two files.
+
+    Guarantee:
+      As `encode_table`: a record depends on its own row (or on its unit's rows) and on public
+      arguments only. The folder holds private records and is not for publication.
+
+    Args:
+      tables: the files, all with the columns of the schema.
+      schema: the public description of the table; the folder remembers which one it was.
+      folder: where to; appears when all is written.
+      weight: the column that holds weights between 0 and ``max_weight``, if any.
+      max_weight: public upper end for weights.
+      groups: the column that says whose each row is, if a unit of privacy has several rows.
+      max_rows: public number of rows kept per unit; required with ``groups``.
+      chunk_rows: how many rows are in memory at a time.
+      overwrite: replace a folder of records that is there.
+      on_rows: is told after each chunk how many rows were read so far.
+    """
+    if isinstance(tables, str | os.PathLike) or not tables:
+        raise InvalidArgumentError(f"tables must be a list of files; got {tables!r}.")
+    if (groups is None) != (max_rows is None):
+        raise InvalidArgumentError(
+            "groups and max_rows go together: whose each row is, and how many rows of one unit are"
+            " kept, from public knowledge."
+        )
+    require_room(Path(folder), overwrite=overwrite)
+    odd: Counter[str] = Counter()
+    num_rows = 0
+    place = ""
+
+    def frames() -> Iterator[pd.DataFrame]:
+        nonlocal num_rows, place
+        for table in tables:
+            for frame in read_frames(
+                table, schema, weight=weight, groups=groups, chunk_rows=chunk_rows
+            ):
+                odd.update(odd_values(frame, schema))
+                num_rows += len(frame)
+                place = f"{str(table)!r}, up to row {frame.index[-1] + 1}"
+                yield frame
+                if on_rows is not None:
+                    on_rows(num_rows)
+
+    def chunks() -> Iterator[Record]:
+        rows = frames()
+        if groups is not None and max_rows is not None:
+            rows = whole_units(rows, groups, max_rows=max_rows)
+        for frame in rows:
+            try:
+                yield encode_table(
+                    frame,
+                    schema,
+                    weight=weight,
+                    max_weight=max_weight,
+                    groups=groups,
+                    max_rows=max_rows,
+                )
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(f"{place}: {error}") from None
+
+    records = write_records(
+        chunks(), folder, schema=schema, max_weight=max_weight, overwrite=overwrite
+    )
+    return Encoded(records, num_rows, tuple(remarks(odd, schema, num_rows=num_rows)))

@@ -1,23 +1,24 @@
 """Clipped per-record sums: a slow, obvious reference, and a fast exact way beside it."""
 
-from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.bounds import (
+    Adding,
     Clipping,
     Flat,
     Normalised,
     PerLayer,
     clip_by_norm,
+    clipped_sum,
     squared_norms,
 )
-from tacit.privacy.clipping.explain import ClippingReport, explain_clipping
 from tacit.privacy.clipping.gradient import (
+    ClippingReport,
     Summation,
     clipped_gradient_sum,
+    explain_clipping,
     gradient_summation_of,
     summation_of,
 )
 from tacit.privacy.clipping.isolation import require_isolated
-from tacit.privacy.clipping.reference import clipped_sum
 
 __all__ = [
     "Adding",

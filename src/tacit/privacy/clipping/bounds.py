@@ -1,4 +1,4 @@
-"""Clipping rules: from the norms of one record's contribution to the factors that bound it.
+"""Clipping rules, and the clipped sum in its slow and obvious form.
 
 A rule sees only squared norms, one for each leaf of the contribution. That is all it needs, so
 the same rule serves the reference, which has the contribution in its hands, and any faster path
@@ -6,22 +6,36 @@ that knows norms without ever forming a per-record gradient. The squared norms t
 upper bounds of the real ones, and what it adds to them is rounded up, so the factors bound real
 norms and not only computed ones; the last few roundings of a factor itself are left to the
 margin of `tacit.privacy.lattice.Lattice.share`.
+
+This is the definition that any faster path is tested against.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from tacit import _check
+from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.lattice import nested_sum, raised
-from tacit.typing import Array, Scalar, Tree
+from tacit.privacy.lattice import LIMB_BITS, materialised, nested_sum, raised
+from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
-__all__ = ["Clipping", "Flat", "Normalised", "PerLayer", "clip_by_norm", "squared_norms"]
+__all__ = [
+    "Adding",
+    "Clipping",
+    "Flat",
+    "Normalised",
+    "PerLayer",
+    "clip_by_norm",
+    "clipped_gradient_sum",
+    "clipped_sum",
+    "in_chunks",
+    "squared_norms",
+]
 
 _SMALLEST_FLOOR = 1e-10
 """Coordinates below 1.1e-19 have no square in float32, so a computed norm can be too small by
@@ -183,3 +197,184 @@ def _total(squared: Tree) -> Array:
 def _everywhere(squared: Tree, factor: Array) -> Tree:
     factor = jnp.where(jnp.isfinite(_total(squared)), factor, 0.0)
     return jax.tree.map(lambda _: factor, squared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adding:
+    """How the contributions of records, or of blocks of them, are added up.
+
+    Guarantee:
+      With limbs, every contribution is rounded to an integer by itself and integers are added, so
+      the sum does not depend on their order, and one contribution moves it by nothing but itself.
+
+    Attributes:
+      units: how many lattice units one is; contributions are multiplied by it.
+      num_limbs: how many integers hold a number of the sum, low ones first; None adds floats, for
+        sums without noise, which promise nothing.
+    """
+
+    units: float | Scalar = 1.0
+    num_limbs: int | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the sum is made of integers."""
+        return self.num_limbs is not None
+
+    def total(self, values: Array) -> Array:
+        """Returns the sum over the first axis: ``(num_limbs, ...)``, or ``(1, ...)`` of floats."""
+        if self.num_limbs is None:
+            return values.sum(0, keepdims=True)
+        return jnp.stack([limb.sum(0, dtype=jnp.int32) for limb in self._limbs(values)])
+
+    def scattered(self, values: Array, rows: Array, *, num_rows: int) -> Array:
+        """Returns a table with values ``(batch, position, feature)`` added to rows, likewise."""
+        nothing = (num_rows, values.shape[-1])
+        if self.num_limbs is None:
+            return jnp.zeros((1, *nothing), values.dtype).at[0, rows].add(values, mode="drop")
+        limbs = self._limbs(values)
+        tables = [jnp.zeros(nothing, jnp.int32).at[rows].add(limb, mode="drop") for limb in limbs]
+        return jnp.stack(tables)
+
+    def carried(self, total: Array) -> Array:
+        """Returns a sum with what the low limb has too much in the high one."""
+        if self.num_limbs != 2:
+            return total
+        low, high = total
+        return jnp.stack([low & (2**LIMB_BITS - 1), high + (low >> LIMB_BITS)])
+
+    def largest_chunk(self, chunk_size: int | None, *, positions: int = 1) -> int | None:
+        """Returns how many records may be added before limbs are carried; None for all.
+
+        Args:
+          chunk_size: how many were asked for; None for all.
+          positions: how many times a record may add to one number.
+        """
+        if self.num_limbs != 2:
+            return chunk_size
+        most = max(1, 2 ** (30 - LIMB_BITS) // positions)
+        return most if chunk_size is None else min(chunk_size, most)
+
+    def _limbs(self, values: Array) -> list[Array]:
+        whole = jnp.round(values).astype(jnp.int32)
+        if self.num_limbs == 1:
+            return [whole]
+        return [whole & (2**LIMB_BITS - 1), whole >> LIMB_BITS]
+
+
+def clipped_sum(
+    query: Query,
+    records: Tree,
+    keys: Key,
+    mask: Array,
+    *,
+    clipping: Clipping,
+    clip_norm: float | Scalar,
+    chunk_size: int | None = None,
+    adding: Adding = Adding(),  # noqa: B008
+) -> Tree:
+    """Returns the sum over records of the clipped ``query(record, key)``.
+
+    Guarantee:
+      A record's contribution is clipped by an upper bound on the norm of exactly its floats.
+      Added as integers, it is rounded by itself: replacing any one record, however bad, by nothing
+      moves the sum by at most ``clip_norm`` in l2 norm and half a lattice unit for each number,
+      and all others not at all. Records whose mask is False and records whose contribution is
+      not finite add exactly zero.
+
+    Args:
+      query: a function of one record and its key.
+      records: a batch; every leaf has a leading record axis.
+      keys: one key for each record.
+      mask: which rows are records and which are padding.
+      clipping: the rule.
+      clip_norm: the bound on one record's contribution.
+      chunk_size: how many contributions are held at once; memory only, never the result beyond
+        the order in which floats are added.
+      adding: as integers, or as floats.
+
+    Example:
+      >>> from tacit.privacy.clipping.bounds import Flat
+      >>> rows = jnp.array([[3.0, 4.0], [0.0, 0.5], [jnp.nan, 0.0]])
+      >>> keys = jax.random.split(jax.random.key(0), 3)
+      >>> keep = jnp.array([True, True, True])
+      >>> total = clipped_sum(lambda r, k: r, rows, keys, keep, clipping=Flat(), clip_norm=1.0)
+      >>> [f"{value:.3f}" for value in total]
+      ['0.600', '1.300']
+    """
+
+    def contribution(record: Tree, key: Key, keep: Array) -> Tree:
+        # Norm and sum must read the same numbers.
+        value = materialised(_tree.at_least_float32(query(record, key)))
+        factors = clipping.factors(squared_norms(value), clip_norm=clip_norm)
+        weights = jax.tree.map(lambda c: c * adding.units, factors)
+        # A product with zero would let a NaN through; a selection does not.
+        return jax.tree.map(lambda v, c: jnp.where(keep & (c > 0), c * v, 0.0), value, weights)
+
+    def chunk_sum(chunk: tuple[Tree, Key, Array]) -> Tree:
+        sums = jax.tree.map(adding.total, jax.vmap(contribution)(*chunk))
+        return sums if adding.is_exact else jax.tree.map(lambda leaf: leaf[0], sums)
+
+    return in_chunks(chunk_sum, (records, keys, mask), adding.largest_chunk(chunk_size), adding)
+
+
+def in_chunks(
+    chunk_sum: Callable[[tuple[Tree, Key, Array]], Tree],
+    batch: tuple[Tree, Key, Array],
+    chunk_size: int | None,
+    adding: Adding,
+) -> Tree:
+    """Returns ``chunk_sum(batch)``, added up over chunks of records to bound memory."""
+    length = batch[2].shape[0]
+    if chunk_size is None or chunk_size >= length:
+        return chunk_sum(batch)
+
+    num_chunks = -(-length // chunk_size)
+    padded = jax.tree.map(lambda leaf: _pad(leaf, num_chunks * chunk_size), batch)
+    chunks = jax.tree.map(lambda x: x.reshape(num_chunks, chunk_size, *x.shape[1:]), padded)
+    shapes = jax.eval_shape(chunk_sum, jax.tree.map(lambda x: x[0], chunks))
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def add(total: Tree, chunk: tuple[Tree, Key, Array]) -> tuple[Tree, None]:
+        return jax.tree.map(lambda a, b: adding.carried(a + b), total, chunk_sum(chunk)), None
+
+    return lax.scan(add, zero, chunks)[0]
+
+
+def clipped_gradient_sum(
+    loss: RecordLoss,
+    params: Params,
+    records: Tree,
+    keys: Key,
+    mask: Array,
+    *,
+    clipping: Clipping,
+    clip_norm: float | Scalar,
+    chunk_size: int | None = None,
+    adding: Adding = Adding(),  # noqa: B008
+) -> Tree:
+    """Returns the sum over records of the clipped gradient of ``loss(params, record, key)``."""
+
+    def gradient(record: Tree, key: Key) -> Tree:
+        return jax.grad(loss)(params, record, key)
+
+    return clipped_sum(
+        gradient,
+        records,
+        keys,
+        mask,
+        clipping=clipping,
+        clip_norm=clip_norm,
+        chunk_size=chunk_size,
+        adding=adding,
+    )
+
+
+def _pad(leaf: Array, length: int) -> Array:
+    """Repeats the first row; padded rows have a False mask, which `clipped_sum` obeys."""
+    missing = length - leaf.shape[0]
+    padding = jnp.broadcast_to(leaf[:1], (missing, *leaf.shape[1:]))
+    # Padding of the mask itself must be False, whatever its first row is.
+    if leaf.dtype == jnp.bool_:
+        padding = jnp.zeros_like(padding)
+    return jnp.concatenate([leaf, padding])

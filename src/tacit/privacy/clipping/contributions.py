@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from tacit.privacy.clipping.adding import Adding
-from tacit.privacy.clipping.bounds import squared_norms
+from tacit.privacy.clipping.bounds import Adding, squared_norms
 from tacit.privacy.clipping.rules import Lookup, Read, largest_spread, num_blocks
-from tacit.privacy.materialised import materialised
+from tacit.privacy.lattice import materialised
 from tacit.typing import Array
 
 __all__ = ["Contribution", "Formed", "InBlocks", "LookedUp", "Unused", "Way"]

@@ -36,10 +36,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tacit.privacy.clipping import reference
-from tacit.privacy.clipping.adding import Adding
-from tacit.privacy.clipping.bounds import Clipping
-from tacit.privacy.clipping.classification import Map, Path, classify
+from tacit.privacy.clipping import bounds
+from tacit.privacy.clipping.bounds import Adding, Clipping
 from tacit.privacy.clipping.contributions import (
     Contribution,
     Formed,
@@ -48,7 +46,8 @@ from tacit.privacy.clipping.contributions import (
     Unused,
     Way,
 )
-from tacit.privacy.clipping.operations import part_of
+from tacit.privacy.clipping.equations import Site, Value
+from tacit.privacy.clipping.operations import Map, Path, classify, part_of
 from tacit.privacy.clipping.rules import (
     Dense,
     Lookup,
@@ -60,10 +59,8 @@ from tacit.privacy.clipping.rules import (
     prefers_joint,
     summing_error,
 )
-from tacit.privacy.clipping.sites import Site, Value
 from tacit.privacy.clipping.tracing import Program
-from tacit.privacy.lattice import Lattice
-from tacit.privacy.materialised import materialised
+from tacit.privacy.lattice import Lattice, materialised
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
 __all__ = ["Recipe", "clipped_sum_by_norms", "lattice_of", "make_recipe", "norms_and_sum", "ways"]
@@ -129,7 +126,7 @@ def clipped_sum_by_norms(
     chunk_size: int | None = None,
     adding: Adding = Adding(),  # noqa: B008
 ) -> Tree:
-    """Returns what `reference.clipped_gradient_sum` returns, up to rounding."""
+    """Returns what `bounds.clipped_gradient_sum` returns, up to rounding."""
     leaves = jax.tree.leaves(params)
 
     def chunk_sum(batch: tuple[Tree, Key, Array]) -> Tree:
@@ -145,7 +142,7 @@ def clipped_sum_by_norms(
         chunk_size = max(1, _MAX_FORMED // formed) if formed else None
     positions = max((way.num_looked_up for way in found), default=1)
     chunk_size = adding.largest_chunk(chunk_size, positions=positions)
-    return reference.in_chunks(chunk_sum, (records, keys, mask), chunk_size, adding)
+    return bounds.in_chunks(chunk_sum, (records, keys, mask), chunk_size, adding)
 
 
 def norms_and_sum(

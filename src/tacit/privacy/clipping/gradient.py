@@ -1,33 +1,150 @@
-"""Clipped gradient sums: the fast exact way where it was verified, the reference elsewhere."""
+"""Clipped gradient sums: the fast exact way where it was verified, the reference elsewhere.
+
+Parameters, records and what the loss closes over are replaced by random ones of the same shapes,
+so no private record is looked at. The norm of every leaf must agree, from above and within what its
+bounds on rounding allow, and so must the sum, clipped by those norms.
+"""
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core
 
 from tacit import _tree
-from tacit.privacy.clipping import reference
-from tacit.privacy.clipping.adding import Adding
-from tacit.privacy.clipping.bounds import Clipping
-from tacit.privacy.clipping.engine import Recipe, clipped_sum_by_norms, lattice_of, make_recipe
-from tacit.privacy.clipping.sites import UnsupportedError
+from tacit.privacy.clipping import bounds
+from tacit.privacy.clipping.bounds import Adding, Clipping, Flat
+from tacit.privacy.clipping.engine import (
+    Recipe,
+    clipped_sum_by_norms,
+    lattice_of,
+    make_recipe,
+    norms_and_sum,
+    ways,
+)
+from tacit.privacy.clipping.equations import UnsupportedError
+from tacit.privacy.clipping.operations import Map
 from tacit.privacy.clipping.tracing import trace
-from tacit.privacy.clipping.verification import is_verified
 from tacit.privacy.lattice import Lattice
+from tacit.rng import seeded_key
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Tree
 
 __all__ = [
+    "ClippingReport",
+    "ParameterPath",
     "Summation",
     "clipped_gradient_sum",
+    "explain_clipping",
     "find_recipe",
     "gradient_summation_of",
+    "is_verified",
     "summation_of",
 ]
+
+_NUM_RECORDS = 4
+_TOLERANCE = 1e-3
+_TOO_SMALL, _TOO_LARGE = 1e-5, 0.5
+"""Bounds must not fall short of squared norms. Where positions cancel they may be well above."""
+_SCALES = (0.0, 0.5, 1.0)
+"""How far parameters are shrunk until some record's gradient is finite; see `_shrunk`."""
+_JAX_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
+_verdicts: dict[str, bool] = {}
+
+
+def is_verified(recipe: Recipe) -> bool:
+    """Returns whether the fast way agreed with the reference; asked once for each traced loss."""
+    signature = str(recipe.program.original)
+    if signature not in _verdicts:
+        # The loss may be traced inside a compiled step; this must run now, outside of it.
+        with jax.ensure_compile_time_eval(), jax.disable_jit(False):
+            _verdicts[signature] = _agrees(recipe)
+    return _verdicts[signature]
+
+
+def _agrees(recipe: Recipe) -> bool:
+    original = recipe.program.original
+    generator = np.random.default_rng(0)
+    num_params = recipe.program.num_params
+    consts = [_random(generator, var.aval) for var in original.jaxpr.constvars]
+    params = [_random(generator, var.aval) for var in original.jaxpr.invars[:num_params]]
+    *data, keys = (
+        _random(generator, var.aval, _NUM_RECORDS) for var in original.jaxpr.invars[num_params:]
+    )
+    mask = jnp.ones(_NUM_RECORDS, bool)
+    settings: Any = {"clipping": Flat(), "clip_norm": 1.0}
+
+    @jax.jit
+    def compare(consts: Sequence[Any], params: list[Array], data: Any, keys: Any) -> Any:
+        def loss(params: list[Array], record: list[Array], key: Any) -> Array:
+            arguments = [*params, *record, key]
+            return core.jaxpr_as_fun(core.ClosedJaxpr(original.jaxpr, consts))(*arguments)[0]
+
+        gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, data, keys)
+        exact = [jnp.square(g).reshape(_NUM_RECORDS, -1).sum(1) for g in gradients]
+        here = recipe.with_consts(tuple(consts))
+        ruled, fast = norms_and_sum(here, params, data, keys, mask, **settings)
+        (factor, *_) = Flat().factors(ruled, clip_norm=1.0)
+        slow = [_weighted_sum(factor, gradient) for gradient in gradients]
+        return exact, ruled, slow, fast
+
+    for shrink in _SCALES:
+        scaled = [_shrunk(leaf, shrink) for leaf in params]
+        exact, ruled, slow, fast = jax.tree.map(
+            functools.partial(np.asarray, dtype=np.float64), compare(consts, scaled, data, keys)
+        )
+        if np.isfinite([*exact, *ruled]).all(0).any():
+            return _close(np.stack(exact), np.stack(ruled)) and all(
+                np.linalg.norm(a - b) <= _TOLERANCE * (1e-6 + np.linalg.norm(a))
+                for a, b in zip(slow, fast, strict=True)
+            )
+    return False  # random numbers told nothing; stay with the reference
+
+
+def _weighted_sum(factor: Array, gradient: Array) -> Array:
+    along = factor.reshape(-1, *(1 for _ in gradient.shape[1:]))
+    return jnp.sum(jnp.where(along > 0, along * gradient, 0.0), axis=0)
+
+
+def _shrunk(leaf: Array, power: float) -> Array:
+    """Divides a parameter by a power of the number of entries that share one of its last axis.
+
+    With one half, matrices keep the size of what they multiply: a deep network of large ones, or an
+    exponential behind it, would overflow.
+    """
+    if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.ndim < 2:
+        return leaf
+    return leaf / jnp.asarray((leaf.size / leaf.shape[-1]) ** power, leaf.dtype)
+
+
+def _close(exact: Any, ruled: Any) -> bool:
+    """Whether squared norms ``(leaf, record)`` agree; a record is dropped where one is infinite."""
+    usable = np.isfinite([*exact, *ruled]).all(0)
+    exact, ruled = exact[:, usable], ruled[:, usable]
+    floor = 1e-6 * exact.sum(0)
+    is_bound = ruled >= (1 - _TOO_SMALL) * exact - floor
+    return bool(np.all(is_bound & (ruled <= (1 + _TOO_LARGE) * exact + floor)))
+
+
+def _random(generator: np.random.Generator, aval: Any, *lead: int) -> Any:
+    shape = (*lead, *aval.shape)
+    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.random.split(_key_like(aval.dtype), shape)
+    if jnp.issubdtype(aval.dtype, jnp.floating):
+        return jnp.asarray(generator.normal(size=shape), aval.dtype)
+    return jnp.asarray(generator.integers(0, 2, size=shape), aval.dtype)
+
+
+def _key_like(dtype: Any) -> Any:
+    """Returns some key of a generator, ours or one of JAX's own."""
+    for key in (seeded_key(0), *(jax.random.key(0, impl=name) for name in _JAX_GENERATORS)):
+        if key.dtype == dtype:
+            return key
+    raise UnsupportedError(f"keys of type {dtype} are not known here")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +154,7 @@ class Summation:
     Attributes:
       lattice: where it is rounded to, and how much of the clip norm that takes.
       clipped_sum: a function of records, keys and a mask, with the settings of
-        `reference.clipped_sum`.
+        `bounds.clipped_sum`.
       shapes: the shapes and dtypes of the sum.
     """
 
@@ -79,7 +196,7 @@ def summation_of(query: Query, record: Tree, key: Key) -> Summation:
     shapes = jax.eval_shape(lambda *one: _tree.at_least_float32(query(*one)), record, key)
     return Summation(
         lattice=Lattice(rounding=max(1.0, 0.5 * math.sqrt(_tree.size(shapes)))),
-        clipped_sum=functools.partial(reference.clipped_sum, query),
+        clipped_sum=functools.partial(bounds.clipped_sum, query),
         shapes=shapes,
     )
 
@@ -120,7 +237,7 @@ def clipped_gradient_sum(
     """Returns the sum over records of the clipped gradient of ``loss(params, record, key)``.
 
     Guarantee:
-      As for `reference.clipped_sum`, which this equals up to rounding.
+      As for `bounds.clipped_sum`, which this equals up to rounding.
 
     Args:
       loss: a function of parameters, one record and its key; any JAX program.
@@ -155,3 +272,110 @@ def find_recipe(loss: RecordLoss, params: Params, record: Tree, key: Key) -> Rec
     except UnsupportedError as reason:
         return str(reason)
     return "the fast way could not be verified against the reference on random records"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterPath:
+    """How one parameter's per-record norm is obtained.
+
+    Attributes:
+      name: the parameter.
+      shape: of the parameter.
+      how: in words.
+      num_formed: how many numbers are formed for each record on the way; 0 is best.
+      advice: what would make it faster, if anything.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    how: str
+    num_formed: int
+    advice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippingReport:
+    """How a loss is clipped; print it.
+
+    Attributes:
+      parameters: one entry for each leaf; empty where the reference is used for all.
+      fallback: why the reference is used for all, or empty.
+    """
+
+    parameters: tuple[ParameterPath, ...]
+    fallback: str = ""
+
+    def __str__(self) -> str:
+        if self.fallback:
+            return f"All per-record gradients are formed: {self.fallback}."
+        rows = [
+            (path.name, "x".join(map(str, path.shape)) or "scalar", path.how, path.num_formed)
+            for path in self.parameters
+        ]
+        wide = [max(len(str(row[column])) for row in rows) for column in range(3)]
+        lines = [
+            "  ".join(
+                str(cell).ljust(width) for cell, width in zip(row, wide, strict=False)
+            ).rstrip()
+            + (f"  ({row[3]} numbers a record)" if row[3] else "")
+            for row in rows
+        ]
+        advice = [f"{path.name}: {path.advice}" for path in self.parameters if path.advice]
+        return "\n".join(lines + advice)
+
+
+def explain_clipping(loss: RecordLoss, params: Params, record: Tree) -> ClippingReport:
+    """Returns which way each parameter of a per-record loss is clipped, and what it costs.
+
+    Args:
+      loss: ``loss(params, record, key)`` of one record.
+      params: the parameters, or their shapes.
+      record: one record, or its shapes.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> def loss(params, record, key):
+      ...     return jnp.sum(jnp.tanh(record @ params["kernel"] + params["bias"]))
+      >>> params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
+      >>> print(explain_clipping(loss, params, jnp.ones(3)))
+      bias    2    formed at add, the size of its values  (2 numbers a record)
+      kernel  3x2  norms multiply at dot_general
+    """
+    found = find_recipe(loss, params, record, seeded_key(0))
+    if isinstance(found, str):
+        return ClippingReport(parameters=(), fallback=found)
+    named = jax.tree_util.tree_leaves_with_path(params)
+    shapes = [tuple(leaf.shape) for _, leaf in named]
+    batch = jax.eval_shape(
+        lambda r, k: jax.tree.map(lambda x: x[None], [*jax.tree.leaves(r), k]),
+        record,
+        seeded_key(0),
+    )
+    found_ways = ways(found, [leaf for _, leaf in named], batch)
+    return ClippingReport(
+        parameters=tuple(
+            ParameterPath(
+                name=jax.tree_util.keystr(path, simple=True, separator="/") or "parameters",
+                shape=shape,
+                how=way.words,
+                num_formed=way.num_formed,
+                advice=_advice(found, leaf, way.num_formed, math.prod(shape)),
+            )
+            for leaf, ((path, _), shape, way) in enumerate(
+                zip(named, shapes, found_ways, strict=True)
+            )
+        )
+    )
+
+
+def _advice(recipe: Recipe, leaf: int, formed: int, size: int) -> str:
+    if formed < max(size, 4096):
+        return ""
+    if len(recipe.reads[leaf]) > 1:
+        return (
+            "it acts in several places (tied weights, or a prior inside the loss); a prior belongs"
+            " in the model's log_prior, outside the clip"
+        )
+    if any(path.map is Map.GENERAL for path in recipe.paths[leaf]):
+        return "it is transformed before use by more than elementwise functions"
+    return ""

@@ -32,8 +32,7 @@ from typing import NamedTuple, TypeAlias
 import jax.numpy as jnp
 from jax import lax
 
-from tacit.privacy.lattice import LARGEST_OPERAND, gamma, nested_sum, raised
-from tacit.privacy.materialised import materialised
+from tacit.privacy.lattice import LARGEST_OPERAND, gamma, materialised, nested_sum, raised
 from tacit.typing import Array
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Tracing: take a per-record loss apart into what needs the record and what does not.
+"""Tracing: take a per-record loss apart into what needs the record and what does not, and run both.
 
 The traced program of a loss is split in two. The *parameter part* depends on parameters and
 constants only; it runs once for a batch. The *record part* touches the record; it runs under
@@ -16,15 +16,236 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.extend import core
 
-from tacit.privacy.clipping.dividing import divide
-from tacit.privacy.clipping.equations import Environment, inlined, is_float, run_equations
-from tacit.privacy.clipping.running import hoisted, run_records
-from tacit.privacy.clipping.sites import Scan, Site, Split, UnsupportedError, Value
+from tacit.privacy.clipping.equations import (
+    Environment,
+    Scan,
+    Site,
+    Split,
+    UnsupportedError,
+    Value,
+    bind,
+    inlined,
+    is_float,
+    run_equations,
+    variable_of,
+)
 from tacit.typing import Array, Key, Params, RecordLoss, Tree
 
-__all__ = ["Program", "trace"]
+__all__ = ["Program", "divide", "hoisted", "run_records", "trace"]
+
+
+def divide(split: Split, scope: int | None, sites: list[Site], scans: list[Scan]) -> None:
+    """Sorts the equations of a program by level, and finds sites and scans to open."""
+    for equation in split.jaxpr.jaxpr.eqns:
+        level = max((split.level_of(operand) for operand in equation.invars), default=0)
+        depends = frozenset().union(*(split.depends_of(operand) for operand in equation.invars))
+        if equation.primitive.name == "stop_gradient":
+            depends = frozenset()  # what is behind it trains nothing: an attack, a target network
+        for out in equation.outvars:
+            split.level[out] = level
+            split.depends[out] = depends if is_float(out.aval) and level < 2 else frozenset()
+        split.equations[level].append(equation)
+        trained = tuple(
+            at
+            for at, operand in enumerate(equation.invars)
+            if split.level_of(operand) < 2 and split.depends_of(operand)
+        )
+        if level < 2 or not trained:
+            continue
+        if equation.primitive.name == "scan" and scope is None:
+            split.special[id(equation)] = _open(split, equation, trained, sites, scans)
+        else:
+            split.special[id(equation)] = _site(split, scope, equation, trained, sites)
+
+
+def _site(
+    split: Split,
+    scope: int | None,
+    equation: core.JaxprEqn,
+    trained: tuple[int, ...],
+    sites: list[Site],
+) -> Site:
+    values = {
+        at: Value(scope, operand)
+        for at, operand in enumerate(equation.invars)
+        if isinstance(operand, core.Var) and split.level[operand] < 2
+    }
+    stacked = {at: split.level[value.var] == 1 for at, value in values.items()}
+    site = Site(
+        index=len(sites),
+        scope=scope,
+        equation=equation,
+        values=values,
+        trained=trained,
+        is_stacked=stacked,
+    )
+    sites.append(site)
+    return site
+
+
+def _open(
+    outer: Split,
+    equation: core.JaxprEqn,
+    trained: tuple[int, ...],
+    sites: list[Site],
+    scans: list[Scan],
+) -> tuple[Scan, dict[int, Site]]:
+    """Splits the body of a scan; a trained initial state becomes an identity site before it."""
+    params = equation.params
+    num_consts, num_carry = params["num_consts"], params["num_carry"]
+    if params["jaxpr"].consts:
+        raise UnsupportedError("a scan that holds constants is left to the reference")
+    body = Split(inlined(params["jaxpr"]))
+    for var in body.jaxpr.jaxpr.constvars:
+        body.level[var], body.depends[var] = 0, frozenset()
+    for at, (var, operand) in enumerate(zip(body.jaxpr.jaxpr.invars, equation.invars, strict=True)):
+        outside = outer.level_of(operand)
+        is_carry = num_consts <= at < num_consts + num_carry
+        if is_carry or outside == 2:
+            body.level[var], body.depends[var] = 2, frozenset()
+        else:
+            body.level[var] = 0 if at < num_consts else 1
+            body.depends[var] = outer.depends_of(operand)
+    initial = {
+        at: Site(
+            index=len(sites) + place,
+            scope=None,
+            equation=None,
+            values={0: Value(None, variable_of(equation.invars[at]))},
+            trained=(0,),
+            is_stacked={0: False},
+        )
+        for place, at in enumerate(
+            at for at in trained if num_consts <= at < num_consts + num_carry
+        )
+    }
+    sites.extend(initial.values())
+    scan = Scan(index=len(scans), equation=equation, body=body)
+    scans.append(scan)
+    divide(body, scan.index, sites, scans)
+    return scan, initial
+
+
+def hoisted(scan: Scan, outer: Split, top: Environment) -> dict[Value, Array]:
+    """Runs the parameter part of a scan's body outside the loop."""
+    body = scan.body
+    inner: Environment = dict(zip(body.jaxpr.jaxpr.constvars, body.jaxpr.consts, strict=True))
+    stacked: Environment = {}
+    for var, operand in zip(body.jaxpr.jaxpr.invars, scan.equation.invars, strict=True):
+        if body.level[var] == 2:
+            continue
+        value = operand.val if isinstance(operand, core.Literal) else top[operand]
+        (inner if body.level[var] == 0 else stacked)[var] = value
+    run_equations(body.equations[0], inner)
+
+    def one_slice(slices: list[Array]) -> list[Array]:
+        environment = inner | dict(zip(stacked, slices, strict=True))
+        run_equations(body.equations[1], environment)
+        return [environment[var] for var in names]
+
+    names = list(stacked) + [var for eq in body.equations[1] for var in eq.outvars]
+    slices = jax.vmap(one_slice)(list(stacked.values())) if stacked else []
+    return {Value(scan.index, var): value for var, value in inner.items()} | {
+        Value(scan.index, var): value for var, value in zip(names, slices, strict=True)
+    }
+
+
+def run_records(  # noqa: PLR0917
+    split: Split,
+    scope: int | None,
+    environment: Environment,
+    values: dict[Value, Array],
+    nudges: Sequence[list[Array]],
+    saved: list[list[Array]],
+) -> list[Array]:
+    """Runs the record part of a program, nudging and noting every site on the way."""
+
+    def read(operand: core.Var | core.Literal) -> Any:
+        if isinstance(operand, core.Literal):
+            return operand.val
+        return environment[operand] if operand in environment else values[Value(scope, operand)]
+
+    for equation in split.equations[2]:
+        operands = [read(operand) for operand in equation.invars]
+        special = split.special.get(id(equation))
+        if isinstance(special, tuple):
+            scan, initial = special
+            outs = _run_scan(scan, initial, operands, values, nudges, saved)
+        else:
+            outs = bind(equation, operands)
+        if isinstance(special, Site):
+            saved[special.index] = [
+                value
+                for at, (value, operand) in enumerate(zip(operands, equation.invars, strict=True))
+                if at not in special.values and not isinstance(operand, core.Literal)
+            ]
+            outs = _nudged(outs, nudges[special.index])
+        environment |= zip(equation.outvars, outs, strict=True)
+    return [read(out) for out in split.jaxpr.jaxpr.outvars]
+
+
+def _run_scan(  # noqa: PLR0917
+    scan: Scan,
+    initial: dict[int, Site],
+    operands: list[Array],
+    values: dict[Value, Array],
+    nudges: Sequence[list[Array]],
+    saved: list[list[Array]],
+) -> list[Array]:
+    """Runs an opened scan: nudges come in with the slices, record operands leave with them."""
+    for at, site in initial.items():
+        (operands[at],) = _nudged([operands[at]], nudges[site.index])
+    body, first_carry = scan.body, scan.num_consts
+    first_slice = first_carry + scan.num_carry
+    inside = [special for special in body.special.values() if isinstance(special, Site)]
+    invars = body.jaxpr.jaxpr.invars
+    stacked = {
+        value: array
+        for value, array in values.items()
+        if value.scope == scan.index and body.level[value.var] == 1
+    }
+
+    def step(carry: list[Array], xs: Any) -> tuple[list[Array], Any]:
+        slices, own, own_nudges = xs
+        environment = dict(zip(invars, [*operands[:first_carry], *carry, *slices], strict=True))
+        environment = {var: value for var, value in environment.items() if body.level[var] == 2}
+        all_nudges: dict[int, list[Array]] = dict(
+            zip([site.index for site in inside], own_nudges, strict=True)
+        )
+        noted: dict[int, list[Array]] = {}
+        outs = run_records(
+            body,
+            scan.index,
+            environment,
+            values | dict(zip(stacked, own, strict=True)),
+            all_nudges,  # type: ignore[arg-type]
+            noted,  # type: ignore[arg-type]
+        )
+        notes = [noted[site.index] for site in inside]
+        return outs[: scan.num_carry], (outs[scan.num_carry :], notes)
+
+    carry, (ys, notes) = lax.scan(
+        step,
+        operands[first_carry:first_slice],
+        (
+            operands[first_slice:],
+            list(stacked.values()),
+            [nudges[site.index] for site in inside],
+        ),
+        length=scan.length,
+        reverse=scan.equation.params["reverse"],
+    )
+    for site, note in zip(inside, notes, strict=True):
+        saved[site.index] = note
+    return [*carry, *ys]
+
+
+def _nudged(outs: list[Array], nudges: list[Array]) -> list[Array]:
+    rest = iter(nudges)
+    return [out + next(rest) if is_float(out) else out for out in outs]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """The durable ledger: one SQLite file, kept by the owner of the data, that counts every release."""
 
-from tacit.privacy.ledger.file import LedgerFile
-from tacit.privacy.ledger.handle import DataSetLedger
+from tacit.privacy.ledger.file import DataSetLedger, LedgerFile
 from tacit.privacy.ledger.state import ChargeRecord, DataSetRecord, Fork, LedgerState, RunRecord
 
 __all__ = [

@@ -1,20 +1,254 @@
 """The ledger as a file: data sets, each with a budget that is set once and never refunded."""
 
+import hashlib
+import hmac
 import os
 import secrets
 import unicodedata
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tacit import _check
-from tacit.errors import InvalidArgumentError, LedgerError
-from tacit.privacy.filters import Filter
-from tacit.privacy.ledger.book import Book, now
-from tacit.privacy.ledger.handle import DataSetLedger
-from tacit.privacy.ledger.state import LedgerState
-from tacit.privacy.ledger.store import Store
+import jax
+import numpy as np
+from dp_accounting import DpEvent
 
-__all__ = ["LedgerFile"]
+from tacit import _check
+from tacit.errors import InvalidArgumentError, LedgerError, PrivacyWarning
+from tacit.privacy.budget import Budget, RunRequest
+from tacit.privacy.cost import Cost, event_of, event_to_json
+from tacit.privacy.filters import Filter, FilterAccountant, Spending
+from tacit.privacy.ledger.state import Book, DataSetRecord, LedgerState, now
+from tacit.privacy.ledger.store import Store
+from tacit.tables import Distributed, OnHost, RowSource
+from tacit.typing import Tree
+
+__all__ = ["DataSetLedger", "LedgerFile", "LedgerRun", "fingerprint_of"]
+
+_LARGEST_READ_WHOLE = 2**28
+_NUM_ROWS_OF_LARGER = 4096
+
+
+def fingerprint_of(records: Tree, *, salt: bytes) -> str | None:
+    """Returns a salted hash of a table, or None where its values are not all here.
+
+    Of a table on the host that is too large to be read for this, a few thousand rows are looked at,
+    at places that its size alone decides. A smaller one has the fingerprint that it has in memory.
+
+    Guarantee:
+      None of privacy. Whoever has the salt can test a guess of the whole table against it, so
+      it stays with the salt in the owner's ledger and is never published. It is used to warn and
+      decides nothing.
+
+    Example:
+      >>> one, other = np.zeros(3), np.ones(3)
+      >>> known = fingerprint_of(one, salt=b"s")
+      >>> known == fingerprint_of(one, salt=b"s"), known == fingerprint_of(other, salt=b"s")
+      (True, False)
+    """
+    digest = hmac.new(salt, digestmod=hashlib.sha256)
+    if isinstance(records, OnHost):
+        digest.update(_size_if_large(records.source))
+        records = _rows_of(records.source)
+    elif isinstance(records, Distributed):
+        if not _is_all_here(records.rows):
+            return None  # a slice of it would wait for the other processes, which do not take part
+        records = jax.tree.map(lambda leaf: leaf[: records.num_records], records.rows)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(records):
+        if not isinstance(leaf, jax.Array | np.ndarray) or isinstance(leaf, jax.core.Tracer):
+            return None
+        if not _is_all_here(leaf):
+            return None
+        values = np.asarray(leaf, order="C")
+        digest.update(f"{jax.tree_util.keystr(path)} {values.dtype} {values.shape};".encode())
+        digest.update(values.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _is_all_here(rows: Tree) -> bool:
+    return all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(rows))
+
+
+def _rows_of(source: RowSource) -> Tree:
+    number = source.num_records
+    if not _is_large(source):
+        return source.read(np.arange(number))
+    return source.read(np.linspace(0, number - 1, min(number, _NUM_ROWS_OF_LARGER)).astype(int))
+
+
+def _size_if_large(source: RowSource) -> bytes:
+    return f"some of {source.num_records};".encode() if _is_large(source) else b""
+
+
+def _is_large(source: RowSource) -> bool:
+    row = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(source.record))
+    return bool(source.num_records * row > _LARGEST_READ_WHOLE)
+
+
+@dataclass(frozen=True)
+class LedgerRun:
+    """A run that the ledger has let begin.
+
+    Attributes:
+      data_set: whose budget it draws on.
+      run_id: its name.
+      purpose: what for.
+    """
+
+    data_set: "DataSetLedger"
+    run_id: str
+    purpose: str
+
+    def charge(self, cost: DpEvent, *, num_steps: int | None = None) -> None:
+        """Pays for a piece, durably, or raises ``BudgetExceededError`` and pays nothing."""
+        owner = self.data_set
+        with owner.book.writing() as (state, append):
+            # All runs of all processes are in this state, and none can be added now.
+            owner.require(state, cost)
+            append(
+                "charge",
+                {
+                    "data_set": owner.name,
+                    "run_id": self.run_id,
+                    "purpose": self.purpose,
+                    "num_steps": num_steps,
+                    "cost": event_to_json(cost),
+                },
+            )
+
+
+@dataclass(frozen=True)
+class DataSetLedger:
+    """One data set of a `LedgerFile`; ``fit(..., ledger=...)`` takes it.
+
+    Guarantee:
+      `begin` looks at the budget before it looks at a record, and reserves nothing: a run that was
+      let begin can still be refused a piece if others were charged in between.
+
+    Attributes:
+      book: the file it is in.
+      name: what its owner calls it.
+    """
+
+    book: Book
+    name: str
+
+    @property
+    def rule(self) -> Filter:
+        """The filter, which holds the budget."""
+        return self._record().rule
+
+    @property
+    def spending(self) -> Spending:
+        """What was paid so far."""
+        return self._record().spending
+
+    @property
+    def spent(self) -> float:
+        """The part of epsilon that is used up."""
+        return self.spending.epsilon
+
+    def budget(self) -> Budget:
+        """What may still be spent, for `calibrate`: it counts what was spent before as spent.
+
+        Use it to find the noise or the number of steps. The statement of a run is about that run,
+        so give `fit` a budget of its own.
+        """
+        spending = self.spending
+        rule = spending.rule
+        return Budget(rule.epsilon, rule.delta, FilterAccountant(spending))
+
+    def ask(self, cost: Cost | DpEvent) -> None:
+        """Raises ``BudgetExceededError`` unless a cost could be paid now; records nothing."""
+        self.require(self.book.state(), event_of(cost))
+
+    def begin(self, request: RunRequest) -> LedgerRun:
+        """Notes that a run begins, or raises ``BudgetExceededError`` if not all of it can be paid.
+
+        Warns with `PrivacyWarning` when the records look unlike those of earlier runs, or like
+        those of another data set, and when the checkpoint it goes on from was not paid for here.
+        """
+        state = self.book.state()
+        request.require_adjacency(self.record_in(state).rule.adjacency)
+        self.require(state, request.cost.event)
+        own_print = (
+            None if request.records is None else fingerprint_of(request.records, salt=state.salt)
+        )
+        run_id = secrets.token_hex(8)
+        with self.book.writing() as (state, append):
+            self.require(state, request.cost.event)
+            doubts = _doubts(state, self.name, request, own_print)
+            append(
+                "run",
+                {
+                    "data_set": self.name,
+                    "run_id": run_id,
+                    "purpose": request.purpose,
+                    "num_steps": request.num_steps,
+                    "parent": request.parent,
+                    "parent_step": request.parent_step,
+                    "is_secure": request.cost.is_secure,
+                    "fingerprint": own_print,
+                },
+            )
+        for doubt in doubts:
+            warnings.warn(doubt, PrivacyWarning, stacklevel=2)
+        return LedgerRun(self, run_id, request.purpose)
+
+    def charge(self, cost: Cost | DpEvent, *, purpose: str = "release") -> None:
+        """Pays for something made outside `fit`, as a run of its own."""
+        cost = cost if isinstance(cost, Cost) else Cost(cost)
+        run = self.begin(RunRequest(cost=cost, purpose=purpose, adjacency=self.rule.adjacency))
+        run.charge(cost.event)
+
+    def require(self, state: LedgerState, cost: DpEvent) -> None:
+        """Raises ``BudgetExceededError`` unless a state lets a cost pass."""
+        self.record_in(state).spending.require(
+            cost,
+            where=f"the ledger {self.book.path} of {self.name!r}",
+            remedy=(
+                "Use more noise or fewer steps; calibrate(plan, ledger.budget()) finds what still"
+                " fits."
+            ),
+        )
+
+    def record_in(self, state: LedgerState) -> DataSetRecord:
+        """What a state says of this data set."""
+        return state.data_sets[self.name]
+
+    def _record(self) -> DataSetRecord:
+        return self.record_in(self.book.state())
+
+
+def _doubts(state: LedgerState, name: str, request: RunRequest, own_print: str | None) -> list[str]:
+    record, doubts = state.data_sets[name], []
+    if request.parent is not None and request.parent not in record.runs:
+        doubts.append(
+            f"the checkpoint is of run {request.parent}, which the ledger does not know under"
+            f" {name!r}: what led to it was not charged here. Charge it by"
+            " ledger.charge(checkpoint.cost)."
+        )
+    if own_print is None:
+        return doubts
+    if record.fingerprints and own_print not in record.fingerprints:
+        doubts.append(
+            f"the records do not look like those of earlier runs on {name!r}. One name stands for"
+            " one set of people: if these are others, register them under a name of their own; if"
+            " they are the same in another form, go on."
+        )
+    twins = [
+        other.name
+        for other in state.data_sets.values()
+        if other.name != name and own_print in other.fingerprints
+    ]
+    if twins:
+        doubts.append(
+            f"the records look the same as those of {', '.join(map(repr, twins))}. Budgets of two"
+            " names on the same people add up; use one name."
+        )
+    return doubts
+
 
 _LONGEST_NAME = 200
 

@@ -1,19 +1,31 @@
 """The state: what the entries of a ledger say, added up."""
 
+import contextlib
+import datetime
 import functools
 import json
+import threading
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
 
 from tacit.errors import LedgerDamagedError, LedgerError, TacitError
-from tacit.privacy.events import event_from_json
-from tacit.privacy.filters import Filter, filter_from_json
-from tacit.privacy.ledger.chain import Entry
-from tacit.privacy.ledger.store import NO_ENTRIES, Head
-from tacit.privacy.spending import Spending
+from tacit.privacy.cost import event_from_json
+from tacit.privacy.filters import Filter, Spending, filter_from_json
+from tacit.privacy.ledger.store import NO_ENTRIES, Entry, Head, Store
 
-__all__ = ["ChargeRecord", "DataSetRecord", "Fork", "LedgerState", "RunRecord"]
+__all__ = [
+    "Append",
+    "Book",
+    "ChargeRecord",
+    "DataSetRecord",
+    "Fork",
+    "LedgerState",
+    "RunRecord",
+    "now",
+]
 
 _CUT_TAIL_SHARE = 1 / 16
 """The part of delta that older versions set aside, since the tail of their noise was cut.
@@ -34,7 +46,7 @@ class ChargeRecord(NamedTuple):
       run_id: for which run.
       purpose: what for.
       num_steps: how many steps, if it was for steps.
-      cost: what, as JSON (`tacit.privacy.events.event_from_json`).
+      cost: what, as JSON (`tacit.privacy.cost.event_from_json`).
       digest: the seal of its entry.
     """
 
@@ -220,3 +232,73 @@ def _weight(rule: Filter, cost: str) -> Any:
     weight = rule.weigh(event_from_json(json.loads(cost)))
     weight.setflags(write=False)
     return weight
+
+
+class Append(Protocol):
+    """Appends an entry within a transaction."""
+
+    def __call__(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Appends; the time is added."""
+
+
+class Book:
+    """Reads and appends; every look sees all that any process has appended.
+
+    Guarantee:
+      `writing` shows the state in the same transaction in which it appends, so that a decision
+      made on the state holds when its entry is written.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._state, self._lock = store, LedgerState(), threading.RLock()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Store]]:
+        # A copy, also one in another process, is of the same file and reads it anew.
+        return type(self), (self._store,)
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._store.path
+
+    def state(self) -> LedgerState:
+        """What the file says now; to be read, not changed."""
+        with self._lock, self._store.reading() as transaction:
+            for entry in transaction.entries_after(self._state.head):
+                self._state.read(entry, self.path)
+            return self._state
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[tuple[LedgerState, Append]]:
+        """The state, and a way to append to it that nobody can come before."""
+        with self._lock, self._store.writing() as transaction:
+            for entry in transaction.entries_after(self._state.head):
+                self._state.read(entry, self.path)
+            head = self._state.head
+
+            def append(kind: str, content: Mapping[str, Any]) -> None:
+                nonlocal head
+                head = transaction.append(head, kind, {**content, "time": now()})
+
+            yield self._state, append
+
+    def verify(self, known_head: str | None) -> LedgerState:
+        """Reads all of the file anew and checks every seal."""
+        self._store.check()
+        with self._lock:
+            self._state = LedgerState()
+            with self._store.reading() as transaction:
+                entries = transaction.entries_after(self._state.head)
+            for entry in entries:
+                self._state.read(entry, self.path)
+            if known_head is not None and known_head not in {entry.digest for entry in entries}:
+                raise LedgerDamagedError(
+                    f"the ledger {self.path} does not hold the entry {known_head!r}: it was"
+                    " rewritten, or is an older copy. Restore the newest copy."
+                )
+            return self._state
+
+
+def now() -> str:
+    """Coordinated universal time."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

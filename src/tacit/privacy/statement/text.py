@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tacit.privacy.adjacency import Adjacency
+from tacit.privacy.accounting.rules import Adjacency
 
 __all__ = [
     "ARITHMETIC",

@@ -9,10 +9,10 @@ from typing import Any
 
 from tacit.errors import TacitError
 from tacit.privacy.accounting import round_up
-from tacit.privacy.adjacency import Adjacency
-from tacit.privacy.statement import format_1, text
+from tacit.privacy.accounting.rules import Adjacency
+from tacit.privacy.statement import fields, text
 from tacit.privacy.statement.fields import checksum, missing_fields
-from tacit.privacy.statement.second import (
+from tacit.privacy.statement.second_accountant import (
     Leaf,
     attack_from_curve,
     epsilons_from_json,
@@ -95,7 +95,7 @@ def verify_statement(
         if math.isnan(claimed) or claimed < 0 or not 0 < delta < 1:
             return _unreadable(f"epsilon {claimed!r} at delta {delta!r} is no promise")
         counts = releases_from_json(document["cost"], adjacency=adjacency)
-        tail = format_1.counted_tail(document, counts)
+        tail = fields.counted_tail(document, counts)
         problems = list(_contradictions(document, counts, tail))
         recomputed = math.inf
         if math.isfinite(claimed):
@@ -133,7 +133,7 @@ def verify_statement(
         recomputed=recomputed,
         delta=delta,
         problems=tuple(problems),
-        note=format_1.note(tail) if format_1.is_format_1(document) else "",
+        note=fields.note(tail) if fields.is_format_1(document) else "",
     )
 
 
@@ -175,7 +175,7 @@ def _contradictions(
         and "INSECURE" in f"{document['randomness']}{document['epsilon_text']}"
     ):
         yield "ALTERED: is_secure says the opposite of randomness"
-    if format_1.stated_tail(document) < tail * (1 - 1e-6):
+    if fields.stated_tail(document) < tail * (1 - 1e-6):
         yield f"ALTERED: the tail is {tail:.3g}, not {document['tail']!r}"
     if document.get("arithmetic", text.ARITHMETIC) != text.ARITHMETIC:
         yield f"ALTERED: nothing is known of the arithmetic {document['arithmetic']!r}"

@@ -1,0 +1,227 @@
+"""What an inference method is: public configuration with a cost, and three pure functions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from dp_accounting import DpEvent
+
+from tacit.models import Model
+from tacit.privacy.cost import repeated
+from tacit.privacy.mechanism import GaussianSum
+from tacit.samplers import Sampler
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+
+__all__ = [
+    "Around",
+    "Kernel",
+    "Method",
+    "Objective",
+    "OneRelease",
+    "add_regulariser",
+    "objective_of",
+    "potential_gradient",
+]
+
+State: TypeAlias = Any
+Info: TypeAlias = Any
+Shared: TypeAlias = Any
+
+
+class Kernel(NamedTuple):
+    """The running part of a method.
+
+    Attributes:
+      init: makes the first state from a key; no data.
+      step: one update; all it learns of the records comes through the engine.
+      retain: the part of a state that a posterior keeps.
+      sampler: turns what was kept into parameters.
+      num_members: the length of the leading axis of what `retain` returns, where a state holds
+        several members; in the posterior they are chains of their own. None where it holds one.
+    """
+
+    init: Callable[[Key], State]
+    step: Callable[[Key, State, Record], tuple[State, Info]]
+    retain: Callable[[State], Tree]
+    sampler: Sampler
+    num_members: int | None = None
+
+
+class Method(Protocol):
+    """Public configuration of an inference method."""
+
+    @property
+    def num_records(self) -> int:
+        """How many records the method was configured for."""
+        ...
+
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        ...
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """The cost of steps ``start`` to ``start + num_steps``, exactly what they release."""
+        ...
+
+    def build(self, model: Model) -> Kernel:
+        """Returns the three pure functions for a model."""
+        ...
+
+    def scale_noise(self, factor: float) -> Self:
+        """Returns the method with all noise multipliers scaled; calibration searches over this."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRelease:
+    """What methods share that make one release a step, always with the same noise.
+
+    Args:
+      release: the engine: sampling, clip and noise.
+    """
+
+    release: GaussianSum
+
+    @property
+    def num_records(self) -> int:
+        """How many records the method was configured for."""
+        return self.release.sampling.num_records
+
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        return self.release.sampling.public_records
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """One release a step, the same for all steps."""
+        del start
+        return repeated(self.release.cost, num_steps)
+
+    def scale_noise(self, factor: float) -> Self:
+        """Scales the noise; nothing else changes."""
+        multiplier = self.release.noise_multiplier * factor
+        return replace(self, release=replace(self.release, noise_multiplier=multiplier))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What methods share that run another one and release nothing beside it.
+
+    Args:
+      base: the method that is run.
+    """
+
+    base: Method
+
+    @property
+    def num_records(self) -> int:
+        """How many records the base was configured for."""
+        return self.base.num_records
+
+    @property
+    def public_records(self) -> int:
+        """The number of records that may be shown and computed with."""
+        return self.base.public_records
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """What the same steps of the base cost."""
+        return self.base.cost(num_steps, start=start)
+
+    def scale_noise(self, factor: float) -> Self:
+        """Scales the noise of the base."""
+        return replace(self, base=self.base.scale_noise(factor))
+
+
+class Objective(NamedTuple):
+    """What a gradient method minimises, split by what may see a record.
+
+    Attributes:
+      init: the optimised parameters.
+      shared: one draw for the whole batch; no data.
+      record_loss: the loss of one record; clipped.
+      regulariser: prior, divergence, entropy; exact, outside the clip, no data.
+    """
+
+    init: Callable[[Key], Params]
+    shared: Callable[[Key], Shared]
+    record_loss: Callable[[Params, Shared, Record, Key], Scalar]
+    regulariser: Callable[[Params, Shared], Scalar]
+
+
+def objective_of(model: Model) -> Objective:
+    """Returns the negative log posterior of a model as an objective.
+
+    A record's weight multiplies its likelihood inside the clip. Where a record is a person with
+    several rows, their log likelihoods add up, and the clip bounds the person.
+    """
+
+    def row_loss(params: Params, row: Record, key: Key) -> Scalar:
+        return -row.weight * model.log_likelihood(params, row, key)
+
+    def record_loss(params: Params, shared: None, record: Record, key: Key) -> Scalar:
+        del shared
+        if record.mask is None:
+            return row_loss(params, record, key)
+        rows = _padded_with_a_real_row(record, record.mask)
+        keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(len(record.mask)))
+        losses = jax.vmap(row_loss, in_axes=(None, 0, 0))(params, rows, keys)
+        return jnp.sum(jnp.where(record.mask, losses, 0.0))
+
+    def regulariser(params: Params, shared: None) -> Scalar:
+        del shared
+        return -model.log_prior(params)
+
+    return Objective(model.init, lambda key: None, record_loss, regulariser)
+
+
+def _padded_with_a_real_row(record: Record, mask: Array) -> Record:
+    """Returns a person's rows with padding replaced by a row that is really theirs.
+
+    A selection of losses afterwards is not enough: where a model has no derivative at the padding,
+    as a norm has none at zero, it would turn the gradient of the whole person into NaN.
+    """
+    first = jnp.argmax(mask)
+
+    def replaced(leaf: Array) -> Array:
+        return jnp.where(mask.reshape(-1, *(1 for _ in leaf.shape[1:])), leaf, leaf[first])
+
+    return jax.tree.map(replaced, record._replace(mask=None))
+
+
+def potential_gradient(
+    key: Key,
+    release: GaussianSum,
+    objective: Objective,
+    params: Params,
+    records: Record,
+    *,
+    noise_multiplier: Scalar | float | None = None,
+    clip_norm: Scalar | float | None = None,
+) -> Tree:
+    """Returns one release's estimate of the gradient of the full-data objective.
+
+    The sum over records is clipped and noisy; the regulariser is added exactly, once.
+    """
+    shared_key, release_key = jax.random.split(key)
+    shared = objective.shared(shared_key)
+
+    def loss(params: Params, record: Record, key: Key) -> Scalar:
+        return objective.record_loss(params, shared, record, key)
+
+    estimate = release.gradient(
+        release_key,
+        loss,
+        params,
+        records,
+        noise_multiplier=noise_multiplier,
+        clip_norm=clip_norm,
+    )
+    return add_regulariser(estimate, objective, params, shared)
+
+
+def add_regulariser(estimate: Tree, objective: Objective, params: Params, shared: Shared) -> Tree:
+    """Adds the exact gradient of the data-independent part."""
+    return jax.tree.map(jnp.add, estimate, jax.grad(objective.regulariser)(params, shared))
