@@ -4,13 +4,18 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 import tacit
+import walk
+from walk import Walk
 
 SOURCE = Path(tacit.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
 FOUNDATION = {"typing", "errors", "_check", "_display", "_tree", "native", "rng"}
 
 # What each part may import besides the foundation and itself.
@@ -92,9 +97,7 @@ def imported_parts(path):
                     yield alias.name.split(".")[1]
 
 
-@pytest.mark.parametrize(
-    "path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
-)
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_point_one_way(path):
     part = part_of(path)
     allowed = ALLOWED[part]
@@ -157,6 +160,72 @@ def test_every_public_name_is_documented_and_typed(name, value):
                     f"{name}: {parameter.name} has no type"
                 )
         assert inspect.getdoc(function), f"{name}.{function.__name__} has no docstring"
+
+
+def definitions(path):
+    """The functions and classes of a file whose names have no underscore."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def test_no_public_name_is_defined_twice():
+    homes = defaultdict(set)
+    for path in FILES:
+        for name in definitions(path):
+            homes[name].add(str(path.relative_to(SOURCE)))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_there_are_few_files_and_none_is_long():
+    assert len(FILES) <= 170
+    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
+    assert {name: length for name, length in lengths.items() if length > 410} == {}
+
+
+def code_lines(function):
+    first, rest = function.body[0], function.body
+    is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    rest = function.body[1:] if is_doc else function.body
+    return rest[-1].end_lineno - rest[0].lineno + 1 if rest else 0
+
+
+def test_no_function_is_long():
+    long = {
+        f"{path.relative_to(SOURCE)}: {node.name}": code_lines(node)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and code_lines(node) > 60
+    }
+    assert long == {}
+
+
+def offered():
+    """The names that each package offers, by package."""
+    packages = [module for module in MODULES if hasattr(module, "__path__")]
+    return {module.__name__: sorted(getattr(module, "__all__", ())) for module in packages}
+
+
+def test_packages_offer_few_names():
+    assert len(tacit.__all__) <= 55
+    assert len({name for names in offered().values() for name in names}) <= 160
+
+
+def test_the_stability_page_lists_exactly_what_packages_offer():
+    page = (SOURCE.parents[1] / "docs" / "stability.md").read_text()
+    told = {
+        package: sorted(re.findall(r"`(\w+)`", names))
+        for package, names in re.findall(r"^\| `(tacit[\w.]*)` \| (.*) \|$", page, re.MULTILINE)
+    }
+    assert told == {package: names for package, names in offered().items() if names}
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("of_command", Walk(75, 600, 40)), ("of_program", Walk(50, 470, 34))]
+)
+def test_the_way_of_a_record_stays_short(name, most):
+    found = walk.in_a_new_process(name)
+    assert all(number <= limit for number, limit in zip(found, most, strict=True)), found
 
 
 def test_the_package_is_marked_as_typed():
