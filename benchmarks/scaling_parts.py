@@ -158,7 +158,7 @@ def _on_host(task: PartsTask, folder: Path) -> dict[str, Visit]:
         "census", tacit.RDPFilter.of_budget(epsilon=1e3, delta=1e-6)
     )
     cost = tacit.FullBatch(num_records=1).cost(100.0)
-    run = census.begin(RunRequest(cost=tacit.Cost(cost), purpose="to be timed"))
+    run = census.begin(RunRequest(cost=tacit.Cost(cost, is_secure=True), purpose="to be timed"))
 
     return {
         "read": repeat(lambda: table.read(chosen) and None),

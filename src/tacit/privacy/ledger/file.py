@@ -196,9 +196,8 @@ class DataSetLedger:
             warnings.warn(doubt, PrivacyWarning, stacklevel=2)
         return LedgerRun(self, run_id, request.purpose)
 
-    def charge(self, cost: Cost | DpEvent, *, purpose: str = "release") -> None:
+    def charge(self, cost: Cost, *, purpose: str = "release") -> None:
         """Pays for something made outside `fit`, as a run of its own."""
-        cost = cost if isinstance(cost, Cost) else Cost(cost)
         run = self.begin(RunRequest(cost=cost, purpose=purpose, adjacency=self.rule.adjacency))
         run.charge(cost.event)
 

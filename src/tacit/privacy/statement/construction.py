@@ -16,7 +16,7 @@ from dp_accounting import DpEvent
 from tacit import native
 from tacit.errors import InvalidArgumentError, UnprovenAccountingError
 from tacit.privacy.accounting import RDP, Accountant, round_up
-from tacit.privacy.accounting.releases import Sampling, count_releases
+from tacit.privacy.accounting.releases import SamplingKind, distinct_releases
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import Cost, event_to_json, noise_multipliers, num_shards
@@ -27,7 +27,7 @@ from tacit.privacy.trade_off import TradeOff
 
 __all__ = ["engines_in", "make_statement", "method_name", "releases_made", "require_adjacency"]
 
-_UNSAMPLED = (Sampling.FULL, Sampling.FIXED)
+_UNSAMPLED = (SamplingKind.FULL, SamplingKind.FIXED)
 
 
 def releases_made(cost: DpEvent) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def releases_made(cost: DpEvent) -> list[dict[str, Any]]:
       ('Poisson batch', 0.01, 1.3, 20)
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for release, times in count_releases(cost):
+    for release, times in distinct_releases(cost):
         family = (release.sampling, release.rate, release.size, release.is_sharded)
         row = rows.setdefault(
             family,
@@ -99,7 +99,7 @@ def require_adjacency(config: object, budget: Budget, *, spent: DpEvent | None =
                 f" number of records is public; got {declared}. Use adjacency"
                 f" {Adjacency.ADD_REMOVE} where it is private."
             )
-    earlier = () if spent is None else count_releases(spent)
+    earlier = () if spent is None else distinct_releases(spent)
     if is_private and any(release.sampling in _UNSAMPLED for release, _ in earlier):
         raise InvalidArgumentError(
             "plan.spent must come from batches of a declared number of records under adjacency"

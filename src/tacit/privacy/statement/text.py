@@ -44,7 +44,6 @@ MECHANISM = (
 )
 
 ARITHMETIC = "integers on a lattice; Gaussian noise rounded to it and sampled exactly"
-"""What the promise is true of; statements of format 1 have no such field."""
 
 NOISE = "Gaussian, rounded to a lattice and sampled exactly; no tail is cut"
 
@@ -297,8 +296,7 @@ def describe_release(row: Mapping[str, Any]) -> str:
 
 def describe_engine(engine: Mapping[str, Any]) -> str:
     """Returns one configured sum in a line."""
-    # Statements of batches that were cut have one rate only.
-    included = engine.get("inclusion_rate", engine["rate"])
+    included = engine["inclusion_rate"]
     rate = f"rate {engine['rate']:.6g}"
     if included != engine["rate"]:
         rate = f"{rate}, inclusion rate {included:.6g}"
