@@ -21,7 +21,8 @@ from benchmarks.scaling_tables import classifier, mapped_table, table_in_memory
 from benchmarks.timing import Effort, Visit, interleave, repeat
 from tacit import _tree
 from tacit.privacy.budget import RunRequest
-from tacit.privacy.clipping import Flat, clipped_gradient_sum
+from tacit.privacy.clipping import Flat
+from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
 from tacit.tables import device_mesh, everywhere

@@ -445,7 +445,7 @@ def test_a_schedule_of_many_distinct_steps_is_accounted_from_above_and_closely()
 
 
 def test_merging_similar_steps_only_lowers_the_noise():
-    counts = releases.count_releases(schedule(0.5, 5.0, 300))
+    counts = releases.distinct_releases(schedule(0.5, 5.0, 300))
     merged = releases.merge_similar(counts, 14)
     assert len(merged) == 14
     assert sum(count for _, count in merged) == 300
@@ -457,8 +457,8 @@ def test_merging_similar_steps_only_lowers_the_noise():
 
 
 def test_merging_is_not_spoilt_by_one_step_far_away():
-    near = [release for release, _ in releases.count_releases(schedule(1.0, 2.0, 300))]
-    counts = releases.count_releases(
+    near = [release for release, _ in releases.distinct_releases(schedule(1.0, 2.0, 300))]
+    counts = releases.distinct_releases(
         dpa.ComposedDpEvent([schedule(1.0, 2.0, 300), poisson(0.02, 1e6)])
     )
     for merged in (
@@ -470,7 +470,7 @@ def test_merging_is_not_spoilt_by_one_step_far_away():
 
 def test_scaled_schedules_share_their_merged_steps_and_more_noise_never_becomes_less():
     def merged(factor):
-        counts = releases.count_releases(schedule(1.0 * factor, 2.0 * factor, 300))
+        counts = releases.distinct_releases(schedule(1.0 * factor, 2.0 * factor, 300))
         pairs = releases.merge_similar(counts, 40)
         return sorted(noise for r, count in pairs for noise in [r.noise_multiplier] * count)
 
@@ -481,7 +481,7 @@ def test_scaled_schedules_share_their_merged_steps_and_more_noise_never_becomes_
 
 def test_merging_keeps_different_samplings_apart():
     mixed = dpa.ComposedDpEvent([schedule(1.0, 1.9, 5), full(1.5), fixed(100, 10, 1.5)])
-    counts = releases.count_releases(mixed)
+    counts = releases.distinct_releases(mixed)
     assert len(releases.merge_similar(counts, 2)) == 4
 
 

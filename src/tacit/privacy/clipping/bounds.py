@@ -31,9 +31,9 @@ __all__ = [
     "Normalised",
     "PerLayer",
     "clip_by_norm",
-    "clipped_gradient_sum",
     "clipped_sum",
     "in_chunks",
+    "reference_gradient_sum",
     "squared_norms",
 ]
 
@@ -341,7 +341,7 @@ def in_chunks(
     return lax.scan(add, zero, chunks)[0]
 
 
-def clipped_gradient_sum(
+def reference_gradient_sum(
     loss: RecordLoss,
     params: Params,
     records: Tree,
