@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, Accountant, delta_curve
+from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, Accountant
 from tacit.privacy.accounting.pairs import gaussian_delta
 
 __all__ = ["TradeOff", "gaussian_mu", "posterior_probability"]
@@ -77,14 +77,14 @@ class TradeOff:
         if math.isinf(largest):
             return cls.of_promise(epsilon=math.inf, delta=1.0)
         epsilons = np.linspace(0.0, largest, _NUM_POINTS)
-        curve = cls(epsilons, delta_curve(cost, list(epsilons), accountant))
+        curve = cls(epsilons, _deltas(cost, epsilons, accountant))
         # A finer look where the numbers that people ask for are decided.
         width = epsilons[1] if largest > 0 else 1.0
         best = np.unique([curve._deciding(rate) for rate in _REFINED_RATES])
         finer = np.unique(np.concatenate([e + width * np.linspace(-1, 1, 33) for e in best]))
         finer = np.setdiff1d(finer[finer > 0], epsilons)
         both = np.concatenate([epsilons, finer])
-        deltas = np.concatenate([curve.deltas, delta_curve(cost, list(finer), accountant)])
+        deltas = np.concatenate([curve.deltas, _deltas(cost, finer, accountant)])
         order = np.argsort(both)
         return cls(both[order], deltas[order])
 
@@ -121,6 +121,12 @@ class TradeOff:
 
     def _deciding(self, rate: float) -> float:
         return float(self.epsilons[np.argmin(self._bounds(np.asarray(rate)))])
+
+
+def _deltas(
+    cost: DpEvent, epsilons: NDArray[np.float64], accountant: Accountant
+) -> NDArray[np.float64]:
+    return np.array([accountant.delta(cost, epsilon=float(epsilon)) for epsilon in epsilons])
 
 
 def posterior_probability(prior: float, *, epsilon: float) -> float:

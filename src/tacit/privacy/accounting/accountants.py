@@ -1,8 +1,7 @@
-"""Accounting: what a cost means in epsilon and delta."""
+"""Accountants: PLD, RDP and GDP turn a cost into epsilon and delta; the CLT approximates them."""
 
 import decimal
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -23,12 +22,9 @@ __all__ = [
     "PLD",
     "RDP",
     "Accountant",
-    "Adjacency",
     "CLTApproximation",
     "delta",
-    "delta_curve",
     "epsilon",
-    "epsilon_curve",
     "round_up",
 ]
 
@@ -325,32 +321,6 @@ def delta(cost: DpEvent, epsilon: float, accountant: Accountant = DEFAULT_ACCOUN
       '0.0068'
     """
     return accountant.delta(cost, epsilon=epsilon)
-
-
-def epsilon_curve(
-    cost: DpEvent, deltas: Sequence[float], accountant: Accountant = DEFAULT_ACCOUNTANT
-) -> NDArray[np.float64]:
-    """The epsilon of a cost at each delta; the cost is composed once.
-
-    Example:
-      >>> import dp_accounting as dpa
-      >>> epsilon_curve(dpa.GaussianDpEvent(2.0), [1e-6, 1e-5]).round(3)
-      array([2.254, 1.993])
-    """
-    return np.array([accountant.epsilon(cost, delta=float(d)) for d in deltas])
-
-
-def delta_curve(
-    cost: DpEvent, epsilons: Sequence[float], accountant: Accountant = DEFAULT_ACCOUNTANT
-) -> NDArray[np.float64]:
-    """The delta of a cost at each epsilon; the cost is composed once.
-
-    Example:
-      >>> import dp_accounting as dpa
-      >>> delta_curve(dpa.GaussianDpEvent(2.0), [0.0, 1.0]).round(4)
-      array([0.1974, 0.0068])
-    """
-    return np.array([accountant.delta(cost, epsilon=float(e)) for e in epsilons])
 
 
 def round_up(epsilon: float, digits: int = 3) -> str:

@@ -294,11 +294,6 @@ class Program:
             values |= _hoisted(scan, self.split, top)
         return values
 
-    def trained_part(self, leaves: Sequence[Array], fixed: Environment) -> list[Array]:
-        """Returns the trained values alone, in the order of ``values``."""
-        everything = self.parameter_part(leaves, fixed)
-        return [everything[value] for value in self.values]
-
     def record_part(
         self, values: dict[Value, Array], data: Sequence[Array], nudges: Sequence[list[Array]]
     ) -> tuple[Array, list[list[Array]]]:

@@ -1,4 +1,8 @@
-"""The ledger as a file: data sets, each with a budget that is set once and never refunded."""
+"""The ledger as a file: data sets, each with a budget that is set once and never refunded.
+
+`LedgerFile` is the file, `DataSetLedger` one data set of it, which `tacit.fit` is given, and
+`LedgerRun` a run that it has let begin. A salted fingerprint of the records only warns.
+"""
 
 import hashlib
 import hmac
@@ -28,6 +32,7 @@ __all__ = ["DataSetLedger", "LedgerFile", "LedgerRun", "fingerprint_of"]
 
 _LARGEST_READ_WHOLE = 2**28
 _NUM_ROWS_OF_LARGER = 4096
+_LONGEST_NAME = 200
 
 
 def fingerprint_of(records: Tree, *, salt: bytes) -> str | None:
@@ -249,9 +254,6 @@ def _doubts(state: LedgerState, name: str, request: RunRequest, own_print: str |
     return doubts
 
 
-_LONGEST_NAME = 200
-
-
 class LedgerFile:
     """A durable ledger of everything that was released about some data sets.
 
@@ -362,8 +364,9 @@ class LedgerFile:
         if name not in known:
             names = ", ".join(map(repr, known)) or "none"
             raise LedgerError(
-                f"the ledger {self.path} has no data set {name!r}; it has {names}. Register it:"
-                f" tacit ledger create {self.path} --data-set NAME --epsilon E --delta D."
+                f"the ledger {self.path} has no data set {name!r}; it has {names}. Register it"
+                " by ledger.register(name, rule), or on the command line by `tacit ledger create"
+                f" {self.path} --data-set NAME --epsilon E --delta D`."
             )
         return DataSetLedger(self._book, name)
 

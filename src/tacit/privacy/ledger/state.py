@@ -1,4 +1,4 @@
-"""The state: what the entries of a ledger say, added up."""
+"""The state: what a ledger's entries say, added up, and the book that reads and appends them."""
 
 import contextlib
 import datetime
@@ -17,7 +17,6 @@ from tacit.privacy.filters import Filter, Spending, filter_from_json
 from tacit.privacy.ledger.store import NO_ENTRIES, Entry, Head, Store
 
 __all__ = [
-    "Append",
     "Book",
     "ChargeRecord",
     "DataSetRecord",
@@ -208,7 +207,7 @@ def _weight(rule: Filter, cost: str) -> Any:
     return weight
 
 
-class Append(Protocol):
+class _Append(Protocol):
     """Appends an entry within a transaction."""
 
     def __call__(self, kind: str, content: Mapping[str, Any]) -> None:
@@ -243,7 +242,7 @@ class Book:
             return self._state
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[tuple[LedgerState, Append]]:
+    def writing(self) -> Iterator[tuple[LedgerState, _Append]]:
         """The state, and a way to append to it that nobody can come before."""
         with self._lock, self._store.writing() as transaction:
             for entry in transaction.entries_after(self._state.head):

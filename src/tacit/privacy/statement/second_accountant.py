@@ -17,7 +17,6 @@ from tacit.errors import TacitError
 __all__ = [
     "Leaf",
     "attack_from_curve",
-    "count_from_json",
     "epsilons_from_json",
     "releases_from_json",
 ]
@@ -87,7 +86,7 @@ def epsilons_from_json(
     return [_epsilon(loss, delta) for delta in deltas]
 
 
-def count_from_json(value: Any) -> int:
+def _count(value: Any) -> int:
     """Returns a whole number of at least one; raises ``ValueError`` where it is something else."""
     if isinstance(value, bool) or int(value) != value or value < 1:
         raise ValueError(f"a count of {value!r}")
@@ -121,7 +120,7 @@ def _leaves(cost: Mapping[str, Any], count: int, adjacency: str) -> Iterator[tup
         case "NonPrivateDpEvent":
             yield Leaf("full", 0.0), count
         case "SelfComposedDpEvent":
-            yield from _leaves(cost["event"], count * count_from_json(cost["count"]), adjacency)
+            yield from _leaves(cost["event"], count * _count(cost["count"]), adjacency)
         case "ComposedDpEvent":
             for part in cost["events"]:
                 yield from _leaves(part, count, adjacency)
@@ -140,15 +139,15 @@ def _leaf(cost: Mapping[str, Any]) -> Leaf:
         case "PoissonSampledDpEvent":
             return Leaf("poisson", _noise(cost["event"]), _rate(cost["sampling_probability"]))
         case "ConditionedPoissonDpEvent":
-            num_records, size = (count_from_json(cost[key]) for key in ("num_records", "capacity"))
+            num_records, size = (_count(cost[key]) for key in ("num_records", "capacity"))
             rate = _rate(cost["sampling_probability"])
             if rate == 1 and size < num_records:
                 raise ValueError("a batch without room for records that are always in it")
             return Leaf("conditioned", _noise(cost["event"]), rate, num_records, size)
         case "SampledWithoutReplacementDpEvent":
             num_records, size = (
-                count_from_json(cost["source_dataset_size"]),
-                count_from_json(cost["sample_size"]),
+                _count(cost["source_dataset_size"]),
+                _count(cost["sample_size"]),
             )
             return Leaf(
                 "fixed", _noise(cost["event"]), _rate(size / num_records), num_records, size
@@ -164,7 +163,7 @@ def _noise(cost: Mapping[str, Any]) -> float:
             return _number(cost["noise_multiplier"])
         case "SelfComposedDpEvent":
             parts = [_noise(cost["event"])]
-            times = count_from_json(cost["count"])
+            times = _count(cost["count"])
         case "ComposedDpEvent":
             parts, times = [_noise(part) for part in cost["events"]], 1
         case other:

@@ -17,6 +17,8 @@ __all__ = [
     "NOT_COVERED",
     "OTHER_RELEASES",
     "RECOMPUTE",
+    "SECRET",
+    "SEEDED",
     "SENSITIVITY",
     "SEQUENTIAL",
     "SHOWN",
@@ -46,6 +48,10 @@ MECHANISM = (
 ARITHMETIC = "integers on a lattice; Gaussian noise rounded to it and sampled exactly"
 
 NOISE = "Gaussian, rounded to a lattice and sampled exactly; no tail is cut"
+
+SECRET = "ChaCha20, 256-bit key from the operating system"
+
+SEEDED = "ChaCha20 from a known seed: INSECURE, anyone who has it can take the noise off"
 
 SENSITIVITY = (
     "one record adds at most the clip norm to a sum, as the machine computes it: rounding is inside"
