@@ -33,6 +33,8 @@ paid and not yet released only makes s_t larger than (1) needs.
 
 The Gaussian filter. Full-batch Gaussian releases with sum of mu^2 at most B, however chosen, are as
 private as one Gaussian with mu^2 = B (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2022).
+
+`Spending` is what was paid under a filter, and `FilterAccountant` accounts for a cost on top of it.
 """
 
 import math
@@ -279,7 +281,6 @@ class Spending:
 
     Example:
       >>> import dp_accounting as dpa
-      >>> from tacit.privacy.filters import GDPFilter
       >>> spending = Spending.none(GDPFilter(epsilon=1.0, delta=1e-5))
       >>> round(spending.plus(dpa.GaussianDpEvent(5.0)).epsilon, 2)
       0.73

@@ -34,6 +34,9 @@ _NEGLIGIBLE = 1e-20
 _WIDEST_GAP = 0.01
 """Between neighbouring losses of one release; at an epsilon of 10 it adds less than 1e-4 of it."""
 
+_COARSEST = 1.0
+"""Beyond this grid interval the distribution says no more than bounds in closed form."""
+
 
 class TooWideError(Exception):
     """The grid would need more points than memory should hold; coarsen it by ``factor``."""
@@ -233,10 +236,6 @@ def _log_moments(part: LossDistribution, slopes: Values) -> Values:
     top = exponents.max(axis=1)
     total = np.exp(exponents - top[:, np.newaxis]) @ part.probs
     return np.asarray(top + np.log(np.maximum(total, 1e-300)))
-
-
-_COARSEST = 1.0
-"""Beyond this grid interval the distribution says no more than bounds in closed form."""
 
 
 @lru_cache(maxsize=64)

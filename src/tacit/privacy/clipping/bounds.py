@@ -294,7 +294,6 @@ def clipped_sum(
       adding: as integers, or as floats.
 
     Example:
-      >>> from tacit.privacy.clipping.bounds import Flat
       >>> rows = jnp.array([[3.0, 4.0], [0.0, 0.5], [jnp.nan, 0.0]])
       >>> keys = jax.random.split(jax.random.key(0), 3)
       >>> keep = jnp.array([True, True, True])

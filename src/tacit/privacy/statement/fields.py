@@ -1,4 +1,4 @@
-"""The fields of a privacy statement, and the statement as JSON."""
+"""The fields of a privacy statement, and the statement as a file."""
 
 import dataclasses
 import hashlib

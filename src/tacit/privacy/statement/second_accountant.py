@@ -86,13 +86,6 @@ def epsilons_from_json(
     return [_epsilon(loss, delta) for delta in deltas]
 
 
-def _count(value: Any) -> int:
-    """Returns a whole number of at least one; raises ``ValueError`` where it is something else."""
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise ValueError(f"a count of {value!r}")
-    return int(value)
-
-
 def attack_from_curve(curve: Sequence[Mapping[str, Any]], rate: float) -> float:
     """Returns the most true positives that all points of a curve of promises allow at ``rate``."""
     bounds = [1.0]
@@ -172,6 +165,13 @@ def _noise(cost: Mapping[str, Any]) -> float:
         return 0.0
     precision = times * sum(part**-2 for part in parts)
     return 1e9 if precision == 0 else precision**-0.5
+
+
+def _count(value: Any) -> int:
+    """Returns a whole number of at least one; raises ``ValueError`` where it is something else."""
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"a count of {value!r}")
+    return int(value)
 
 
 def _number(value: Any) -> float:
