@@ -376,7 +376,7 @@ def test_a_directory_without_a_statement_is_explained(tmp_path):
 
 
 def test_a_statement_says_in_which_arithmetic_it_holds(honest):
-    assert honest["version"] == 2
+    assert honest["version"] == 1
     assert honest["arithmetic"] == text.ARITHMETIC
     assert honest["epsilon"] == float(accountants.round_up(PLD().epsilon(POISSON, delta=1e-5)))
     assert "  sensitivity  one record adds at most the clip norm" in str(state())

@@ -27,7 +27,7 @@ __all__ = [
     "statement_from_json",
 ]
 
-_VERSION = 2
+_VERSION = 1
 
 Tuning: TypeAlias = Literal["none", "public", "counted", "not counted"]
 """How settings were chosen: not at all, on public records, on these and paid for, or not paid."""
