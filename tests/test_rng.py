@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.chacha20 import CHACHA20, chacha20_block, words_between
+from tacit.chacha20 import CHACHA20, _positions, chacha20_block, words_between
 from tacit.errors import InvalidArgumentError
 from tacit.rng import (
     _normals,
-    _positions,
     _universal,
     fresh_key,
     keyed_hash,
