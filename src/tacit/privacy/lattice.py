@@ -205,7 +205,7 @@ def block_rows(positions: int) -> int:
 
     Example:
       >>> block_rows(1), block_rows(4)
-      (288, 128)
+      (288, 64)
     """
     if positions == 1:
         return _MOST_ROWS

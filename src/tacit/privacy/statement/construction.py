@@ -50,6 +50,10 @@ def make_statement(
 ) -> Statement:
     """Returns the statement for an executed cost.
 
+    Guarantee:
+      ``epsilon`` is computed from ``cost``, not copied from the budget, and rounded up. An
+      infinite budget promises nothing.
+
     Args:
       cost: what was executed, or declared before the first step where that is more.
       budget: gives delta and the accountant.
@@ -64,9 +68,13 @@ def make_statement(
       intended_use: what the artefacts are for.
       is_charged: whether a ledger that the owner keeps was charged for it.
 
-    Guarantee:
-      ``epsilon`` is computed from ``cost``, not copied from the budget, and rounded up. An
-      infinite budget promises nothing.
+    Example:
+      >>> import dp_accounting as dpa
+      >>> made = make_statement(
+      ...     cost=Cost(dpa.GaussianDpEvent(4.0), is_secure=True),
+      ...     budget=Budget(epsilon=1.0, delta=1e-5), unit="one record", num_units=1000)
+      >>> made.epsilon_text
+      '0.927'
     """
     event, is_secure, accountant = cost.event, cost.is_secure, budget.accountant
     epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(event)
