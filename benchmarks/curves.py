@@ -73,7 +73,7 @@ def _per_record_gradient(workload: Workload) -> tasks.Gradient:
         def loss(params: Params, record: Record, key: Key) -> Scalar:
             return workload.loss(params, shared, record, key)
 
-        return bounds.clipped_gradient_sum(
+        return bounds.reference_gradient_sum(
             loss, params, records, keys, mask, clipping=Flat(), clip_norm=tasks.CLIP_NORM
         )
 

@@ -19,7 +19,8 @@ from tacit import _tree, native
 from tacit.errors import PrivacyWarning
 from tacit.models.programs import split_arguments, split_program
 from tacit.numpyro import DPSVI
-from tacit.privacy.clipping import Adding, Flat, clipped_gradient_sum
+from tacit.privacy.clipping import Adding, Flat
+from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.privacy.noise import noisy
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch, Sampling
 from tacit.rng import seeded_key

@@ -21,7 +21,8 @@ from benchmarks.scaling_tables import classifier, mapped_table, table_in_memory
 from benchmarks.timing import Effort, Visit, interleave, repeat
 from tacit import _tree
 from tacit.privacy.budget import RunRequest
-from tacit.privacy.clipping import Flat, clipped_gradient_sum
+from tacit.privacy.clipping import Flat
+from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
 from tacit.tables import device_mesh, everywhere
@@ -158,7 +159,7 @@ def _on_host(task: PartsTask, folder: Path) -> dict[str, Visit]:
         "census", tacit.RDPFilter.of_budget(epsilon=1e3, delta=1e-6)
     )
     cost = tacit.FullBatch(num_records=1).cost(100.0)
-    run = census.begin(RunRequest(cost=tacit.Cost(cost), purpose="to be timed"))
+    run = census.begin(RunRequest(cost=tacit.Cost(cost, is_secure=True), purpose="to be timed"))
 
     return {
         "read": repeat(lambda: table.read(chosen) and None),

@@ -16,7 +16,7 @@ from walk import Walk
 
 SOURCE = Path(tacit.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-FOUNDATION = {"typing", "errors", "_check", "_display", "_tree", "native", "rng"}
+FOUNDATION = {"typing", "errors", "_check", "_display", "_tree", "native", "chacha20", "rng"}
 
 # What each part may import besides the foundation and itself.
 ALLOWED = {
@@ -26,6 +26,7 @@ ALLOWED = {
     "_display": set(),
     "_tree": set(),
     "native": set(),
+    "chacha20": set(),
     "rng": set(),
     "_artefact": set(),
     "processes": set(),

@@ -83,7 +83,7 @@ def test_what_nobody_may_overlook_is_loud(fitted):
 
 def test_text_is_escaped_and_never_markup():
     statement = make_statement(
-        cost=Cost(dp_accounting.GaussianDpEvent(5.0)),
+        cost=Cost(dp_accounting.GaussianDpEvent(5.0), is_secure=True),
         budget=BUDGET,
         unit="one <b>row</b> [red]x[/red]",
         num_units=3,

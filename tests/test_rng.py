@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tacit.chacha20 import CHACHA20, _positions, chacha20_block, words_between
 from tacit.errors import InvalidArgumentError
 from tacit.rng import (
-    CHACHA20,
     _normals,
-    _positions,
     _universal,
-    chacha20_block,
     fresh_key,
     keyed_hash,
     normal_like,
     seeded_key,
-    words_between,
 )
 
 # RFC 7539: section 2.3.2, then appendix A.1, test vectors 1 to 5 (key, counter, nonce, block).

@@ -5,9 +5,9 @@ import math
 import jax
 import jax.numpy as jnp
 
-from tacit.typing import Array, Key, Tree
+from tacit.typing import Array, Tree
 
-__all__ = ["at_least_float32", "num_records", "row_shapes", "size", "split_like", "take"]
+__all__ = ["at_least_float32", "num_records", "row_shapes", "size", "take"]
 
 
 def size(tree: Tree) -> int:
@@ -31,12 +31,6 @@ def row_shapes(data: Tree) -> Tree:
 def take(data: Tree, indices: Array) -> Tree:
     """Gathers rows of every leaf; out-of-range indices are a bug, not a record, and give NaN."""
     return jax.tree.map(lambda leaf: jnp.take(leaf, indices, axis=0), data)
-
-
-def split_like(key: Key, tree: Tree) -> Tree:
-    """Returns a tree of independent keys, one for each leaf."""
-    leaves, treedef = jax.tree.flatten(tree)
-    return jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
 
 
 def at_least_float32(tree: Tree) -> Tree:

@@ -27,13 +27,14 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from tacit import _check
+from tacit.chacha20 import CHACHA20
 from tacit.errors import (
     InvalidArgumentError,
     LostWorkerError,
     StoppedByCoordinatorError,
     TacitError,
 )
-from tacit.rng import CHACHA20, fresh_key
+from tacit.rng import fresh_key
 from tacit.typing import Key
 
 __all__ = [

@@ -52,7 +52,9 @@ def test_show_tells_what_is_spent_the_runs_and_the_forks(path, census):
     )
     root.charge(COST, num_steps=2)
     for _ in range(2):
-        census.begin(RunRequest(cost=Cost(COST), parent=root.run_id, parent_step=2)).charge(COST)
+        census.begin(
+            RunRequest(cost=Cost(COST, is_secure=True), parent=root.run_id, parent_step=2)
+        ).charge(COST)
     told = json.loads(tacit("show", path, "--data-set", "census", "--json").stdout)
     (one,) = told["data_sets"]
     assert one["epsilon_spent"] == pytest.approx(census.spent)
@@ -75,7 +77,7 @@ def test_the_bar_is_rounded_up_and_never_longer_than_the_budget():
 
 def test_history_lists_every_charge_with_its_cost(path, census):
     assert "nothing was charged yet" in tacit("history", path).stdout
-    census.charge(COST, purpose="[bold]mean[/]")
+    census.charge(Cost(COST, is_secure=True), purpose="[bold]mean[/]")
     (charge,) = json.loads(tacit("history", path, "--json").stdout)
     assert charge["cost"] == {"kind": "GaussianDpEvent", "noise_multiplier": 20.0}
     assert "[bold]mean[/]" in tacit("history", path).stdout  # text, not markup
@@ -84,7 +86,7 @@ def test_history_lists_every_charge_with_its_cost(path, census):
 
 def test_verify_says_whether_the_file_is_what_was_written(path, census):
     head = json.loads(tacit("verify", path, "--json").stdout)["head"]
-    census.charge(COST)
+    census.charge(Cost(COST, is_secure=True))
     assert "intact" in tacit("verify", path, "--head", head).stdout
     answer = json.loads(tacit("verify", path, "--head", "00", "--json", code=1).stdout)
     assert not answer["is_intact"]

@@ -145,7 +145,10 @@ def test_a_wrong_recipe_is_refused_by_name(arguments, message):
 def test_what_was_spent_before_is_counted_and_leaves_less():
     plain = prepare(ILL, num_records=200, budget=BUDGET)
     after = prepare(
-        ILL, num_records=200, budget=BUDGET, spent=Cost(plain.plan.method.release.cost_of(2.0))
+        ILL,
+        num_records=200,
+        budget=BUDGET,
+        spent=Cost(plain.plan.method.release.cost_of(2.0), is_secure=True),
     )
     assert BUDGET.spent(after.plan.cost) <= 5.0
     noises = [p.plan.method.release.noise_multiplier for p in (plain, after)]

@@ -39,7 +39,7 @@ RECORDS = as_records(np.zeros((4, 2)), np.array([0, 1, 0, 1]))
 def checkpoint(step):
     shapes = jax.eval_shape(PLAN.method.build(MODEL).init, seeded_key(0))
     states = jax.tree.map(lambda leaf: jnp.full((1, *leaf.shape), step, leaf.dtype), shapes)
-    return Checkpoint(step, states, None, None, Cost(GaussianDpEvent(9.0)), "abc")
+    return Checkpoint(step, states, None, None, Cost(GaussianDpEvent(9.0), is_secure=True), "abc")
 
 
 def load(folder):
@@ -60,7 +60,11 @@ def problem(folder, name="checkpoint"):
 def test_a_checkpoint_comes_back_with_the_run_that_made_it(tmp_path, declared):
     save_checkpoint(checkpoint(3)._replace(declared=declared), tmp_path)
     found = load(tmp_path)
-    assert (found.step, found.run_id, found.cost) == (3, "abc", Cost(GaussianDpEvent(9.0)))
+    assert (found.step, found.run_id, found.cost) == (
+        3,
+        "abc",
+        Cost(GaussianDpEvent(9.0), is_secure=True),
+    )
     assert found.declared == declared
     assert not list(tmp_path.glob("*.partial"))
 

@@ -391,7 +391,7 @@ def test_a_seeded_run_stays_insecure_when_resumed(model, records, tmp_path):
 
 
 def test_what_was_spent_before_is_counted_once_when_resumed_and_cannot_be_added(model, records):
-    earlier = {"spent": Cost(dp_accounting.GaussianDpEvent(6.0))}
+    earlier = {"spent": Cost(dp_accounting.GaussianDpEvent(6.0), is_secure=True)}
     first = fit(plan(3, **earlier), model, records, budget=BUDGET)
     resumed = fit(plan(5, **earlier), model, records, budget=BUDGET, resume=first.checkpoint)
     assert resumed.statement.releases == 1 + 5
@@ -486,7 +486,9 @@ def test_sizes_may_be_integers_of_numpy(model, records, sampling):
     ],
 )
 def test_every_cost_that_can_be_accounted_can_be_stated(spent):
-    statement = make_statement(cost=Cost(spent), budget=BUDGET, unit="row", num_units=N)
+    statement = make_statement(
+        cost=Cost(spent, is_secure=True), budget=BUDGET, unit="row", num_units=N
+    )
     assert statement.releases == 2
     assert statement.noise.startswith("Gaussian")
     assert json.dumps(statement.to_json(), allow_nan=False)
@@ -497,7 +499,7 @@ def test_every_cost_that_can_be_accounted_can_be_stated(spent):
 
 def test_releases_without_noise_are_stated_as_such():
     statement = make_statement(
-        cost=Cost(dp_accounting.GaussianDpEvent(0.0)),
+        cost=Cost(dp_accounting.GaussianDpEvent(0.0), is_secure=True),
         budget=Budget.non_private(),
         unit="row",
         num_units=N,

@@ -37,7 +37,7 @@ def test_what_was_spent_must_say_whether_its_noise_was_secret():
 
 
 def test_calibrated_noise_counts_chains_and_what_was_spent_before():
-    earlier = Cost(dp_accounting.GaussianDpEvent(4.0))
+    earlier = Cost(dp_accounting.GaussianDpEvent(4.0), is_secure=True)
     alone = calibrate(plan(), BUDGET).method.release.noise_multiplier
     charged = calibrate(plan(spent=earlier), BUDGET)
     chains = calibrate(plan(num_chains=3), BUDGET)

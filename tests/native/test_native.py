@@ -20,11 +20,12 @@ import pytest
 from jax import export
 
 from privacy import make_vectors
-from tacit import native, rng
+from tacit import chacha20, native
+from tacit.chacha20 import words_between
 from tacit.native import build
 from tacit.privacy import noise
 from tacit.privacy.noise import noisy, rounded_gaussian
-from tacit.rng import seeded_key, words_between
+from tacit.rng import seeded_key
 
 needs_kernel = pytest.mark.skipif(
     not native.is_loaded(), reason="no native kernel: no compiler, or TACIT_NATIVE=off"
@@ -55,7 +56,9 @@ def test_the_name_says_what_runs(level):
 
 @functools.cache
 def first_words_in_jax(num_words):
-    return np.asarray(rng._first_words(jax.random.key_data(seeded_key(3)), num_words=num_words))
+    return np.asarray(
+        chacha20._first_words(jax.random.key_data(seeded_key(3)), num_words=num_words)
+    )
 
 
 @pytest.mark.parametrize("num_words", [1, 15, 16, 17, 100, 2047, 2048, 2049, 140_000])
@@ -75,20 +78,20 @@ def test_what_many_keys_give_at_once_is_what_jax_gives(level, num_keys):
     counters = jnp.arange(num_keys, dtype=jnp.uint32) * 7919
     functions = {
         "blocks": (
-            jax.vmap(lambda k, n: rng._one_block(k, jnp.append(n, NONCE), num_words=16)),
-            jax.vmap(lambda k, n: rng._block(k, jnp.append(n, NONCE), num_words=16)),
+            jax.vmap(lambda k, n: chacha20._one_block(k, jnp.append(n, NONCE), num_words=16)),
+            jax.vmap(lambda k, n: chacha20._block(k, jnp.append(n, NONCE), num_words=16)),
         ),
         "children": (
-            jax.vmap(lambda k, n: rng._children(k, num_keys=3)),
-            jax.vmap(lambda k, n: rng._split(k, (3,)).reshape(-1)),
+            jax.vmap(lambda k, n: chacha20._children(k, num_keys=3)),
+            jax.vmap(lambda k, n: chacha20._split(k, (3,)).reshape(-1)),
         ),
         "bits": (
-            jax.vmap(lambda k, n: rng._first_words(k, num_words=37)),
-            jax.vmap(lambda k, n: rng._random_bits(k, 32, (37,))),
+            jax.vmap(lambda k, n: chacha20._first_words(k, num_words=37)),
+            jax.vmap(lambda k, n: chacha20._random_bits(k, 32, (37,))),
         ),
         "words": (
-            jax.vmap(lambda k, n: rng._words_from(k, n, length=7)),
-            jax.vmap(lambda k, n: rng._native_words_from(k, n, length=7)),
+            jax.vmap(lambda k, n: chacha20._words_from(k, n, length=7)),
+            jax.vmap(lambda k, n: chacha20._native_words_from(k, n, length=7)),
         ),
     }
     for name, (expected, found) in functions.items():
@@ -100,7 +103,7 @@ def test_what_many_keys_give_at_once_is_what_jax_gives(level, num_keys):
 
 def test_children_are_those_of_jax_for_any_number(level):
     for num in (1, 2, 3, 257, 2500):
-        expected = rng._children(jax.random.key_data(seeded_key(5)), num_keys=num)
+        expected = chacha20._children(jax.random.key_data(seeded_key(5)), num_keys=num)
         found = data(jax.random.split(seeded_key(5), num)).reshape(-1)
         np.testing.assert_array_equal(found, expected)
 

@@ -66,7 +66,11 @@ def race(folder):
     start, may_start = os.pipe()
 
     def work():
-        run = LedgerFile.open(ledger).data_set("census").begin(RunRequest(cost=Cost(COST)))
+        run = (
+            LedgerFile.open(ledger)
+            .data_set("census")
+            .begin(RunRequest(cost=Cost(COST, is_secure=True)))
+        )
         os.write(is_ready, b".")
         os.read(start, 1)  # all have begun before the first is charged
         try:
@@ -98,7 +102,11 @@ def kills(folder, num_kills):
     choose, seen = random.Random(0), []
 
     def work():
-        run = LedgerFile.open(ledger).data_set("census").begin(RunRequest(cost=Cost(COST)))
+        run = (
+            LedgerFile.open(ledger)
+            .data_set("census")
+            .begin(RunRequest(cost=Cost(COST, is_secure=True)))
+        )
         while True:
             run.charge(COST)
             release(folder / "released")

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections import Counter
 
 import dp_accounting as dpa
 import numpy as np
@@ -22,9 +21,7 @@ from tacit.privacy.accounting import (
     Adjacency,
     CLTApproximation,
     delta,
-    delta_curve,
     epsilon,
-    epsilon_curve,
     losses,
     pairs,
     releases,
@@ -45,11 +42,6 @@ def full(noise, steps=1):
 
 def poisson(rate, noise, steps=1):
     event = dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(noise))
-    return dpa.SelfComposedDpEvent(event, steps)
-
-
-def truncated(num_records, rate, capacity, noise, steps=1):
-    event = dpa.TruncatedSubsampledGaussianDpEvent(num_records, rate, capacity, noise)
     return dpa.SelfComposedDpEvent(event, steps)
 
 
@@ -145,18 +137,6 @@ def test_private_hmc_under_replacement_doubles_both_sensitivities():
 
 
 @pytest.mark.parametrize(
-    ("capacity", "expected", "dp_accounting"),
-    [(130, 1.847, 3.68), (150, 1.828, 1.831), (10_000, 1.828, 1.828)],
-)
-def test_truncation_costs_what_it_is_known_to_cost(capacity, expected, dp_accounting):
-    cost = truncated(10_000, 0.01, capacity, 1.0, 1000)
-    assert epsilon(cost, 1e-5) == pytest.approx(expected, rel=1e-3)
-    oracle = PLDAccountant(dpa.NeighboringRelation.REPLACE_SPECIAL)
-    oracle.compose(cost)
-    assert oracle.get_epsilon(1e-5) == pytest.approx(dp_accounting, rel=2e-3)
-
-
-@pytest.mark.parametrize(
     ("cost", "at", "rdp", "pld"),
     [
         (poisson(0.04, 1.5, 2250), 1e-5, 7.329, 6.769),  # Opacus
@@ -206,17 +186,6 @@ def test_pld_agrees_with_dp_accounting(cost, adjacency):
     for at in (1e-3, 1e-6):
         assert epsilon(cost, at, accountant) == pytest.approx(oracle.get_epsilon(at), rel=1e-4)
     assert delta(cost, 0.7, accountant) == pytest.approx(oracle.get_delta(0.7), rel=2e-4)
-
-
-@pytest.mark.parametrize("adjacency", Adjacency, ids=str)
-@pytest.mark.parametrize("capacity", [27, 35, 60])
-def test_a_cut_batch_never_costs_more_than_dp_accounting_says(adjacency, capacity):
-    cost = truncated(1000, 0.02, capacity, 1.1, 50)
-    oracle = PLDAccountant(ORACLE_RELATION[adjacency], value_discretization_interval=1e-3)
-    oracle.compose(cost)
-    for at in (1e-3, 1e-6):
-        value = epsilon(cost, at, PLD(adjacency=adjacency, discretisation=1e-3))
-        assert value <= oracle.get_epsilon(at) * (1 + 5e-4)
 
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.7), (0.3, 1.5), (0.9, 4.0), (0.1, 0.3)])
@@ -288,10 +257,9 @@ COSTS = {
     "full": full(2.0, 2),
     "poisson": poisson(0.1, 2.0, 2),
     "conditioned": conditioned(1000, 0.1, 105, 2.0, 2),
-    "truncated": truncated(1000, 0.1, 190, 2.0, 2),
     "fixed": fixed(1000, 100, 2.0, 2),
 }
-POISSONS = ("poisson", "conditioned", "truncated")
+POISSONS = ("poisson", "conditioned")
 UNPROVEN = {
     *itertools.product(POISSONS, (REPLACE_ONE,), (RDP,)),
     *itertools.product((*POISSONS, "fixed"), Adjacency, (GDP,)),
@@ -318,7 +286,6 @@ def test_every_cell_is_either_proven_or_refused(sampling, adjacency, accountant)
 def test_zero_out_equals_add_remove_except_for_fixed_size_batches(sampling, accountant):
     zero_out = epsilon(COSTS[sampling], 1e-5, accountant(adjacency=ZERO_OUT))
     add_remove = epsilon(COSTS[sampling], 1e-5, accountant(adjacency=ADD_REMOVE))
-    # A cut batch differs in who takes a record's place; at this capacity that hardly happens.
     assert math.isclose(zero_out, add_remove, rel_tol=1e-9) == (sampling != "fixed")
 
 
@@ -329,14 +296,11 @@ GRID = {
     "tiny rate": poisson(1e-7, 0.5, 100),
     "full, little noise": full(0.3, 5),
     "fixed, little noise": fixed(10_000, 100, 1.0, 100),
-    "cut where it hurts": truncated(10_000, 0.0064, 80, 1.0, 3000),
-    "cut at the mean": truncated(10_000, 0.0064, 64, 1.0, 300),
-    "cut below the mean": truncated(1000, 0.1, 50, 2.0, 30),
     "conditioned on one deviation": conditioned(10_000, 0.0064, 72, 1.0, 3000),
     "conditioned below the mean": conditioned(1000, 0.1, 50, 2.0, 30),
-    "cut nearly never": truncated(10_000, 0.0064, 200, 0.6, 30),
+    "conditioned on what nearly always holds": conditioned(10_000, 0.0064, 200, 0.6, 30),
     "of all kinds": dpa.ComposedDpEvent(
-        [full(5.0, 3), poisson(0.01, 1.0, 50), truncated(500, 0.1, 60, 2.0, 9)]
+        [full(5.0, 3), poisson(0.01, 1.0, 50), conditioned(500, 0.1, 60, 2.0, 9)]
     ),
 }
 
@@ -353,13 +317,6 @@ def test_tight_accounting_is_never_above_renyi_accounting(name, adjacency):
         assert epsilon(GRID[name], at, tight) <= epsilon(GRID[name], at, loose)
     for at in (0.0, 0.5, 5.0):
         assert delta(GRID[name], at, tight) <= delta(GRID[name], at, loose)
-
-
-def test_a_batch_cut_where_it_hurts_costs_little_more_than_one_that_is_not_cut():
-    for adjacency, most in ((ZERO_OUT, 1.10), (ADD_REMOVE, 1.16), (REPLACE_ONE, 1.07)):
-        accountant = PLD(adjacency=adjacency)
-        plain = epsilon(poisson(0.0064, 1.0, 3000), 1e-5, accountant)
-        assert plain < epsilon(GRID["cut where it hurts"], 1e-5, accountant) < most * plain
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda a: a.__name__)
@@ -386,148 +343,6 @@ def test_every_description_names_the_accountant_and_the_adjacency(accountant):
         assert adjacency.sentence in text
 
 
-def _law_of_the_others(num_records, rate, capacity, present):
-    """Chances of (the others in the batch, is record 0 in it), by going through every draw."""
-    chances = Counter()
-    first = 0 if present else 1
-    for size in range(num_records + 1 - first):
-        for drawn in itertools.combinations(range(first, num_records), size):
-            chance = rate**size * (1 - rate) ** (num_records - first - size)
-            kept = list(itertools.combinations(drawn, min(capacity, size)))
-            for batch in kept:
-                chances[tuple(i for i in batch if i), 0 in batch] += chance / len(kept)
-    return chances
-
-
-SMALL = [(5, 0.3, 2), (6, 0.4, 3), (4, 0.2, 1), (6, 0.15, 4)]
-
-
-def _pairs_of_every_draw(batch, *, noise, adjacency, x):
-    """Densities with and without the record, for each set of others in the batch."""
-    with_record = _law_of_the_others(*batch, True)
-    if adjacency is ADD_REMOVE:
-        law = _law_of_the_others(*batch, False)
-        without = Counter({others: chance for (others, _), chance in law.items()})
-    else:
-        without = Counter()
-        for (others, _), chance in with_record.items():
-            without[others] += chance
-    zero, one, other = (norm.pdf(x, mean, noise) for mean in (0, 1, -1))
-    for others, chance in without.items():
-        outside, inside = with_record[others, False], with_record[others, True]
-        first = outside * zero + inside * one
-        if adjacency is REPLACE_ONE:
-            yield first, outside * zero + inside * other
-        else:
-            yield first, chance * zero
-
-
-@pytest.mark.parametrize("batch", SMALL, ids=str)
-@pytest.mark.parametrize("adjacency", [ZERO_OUT, ADD_REMOVE], ids=str)
-def test_renyi_divergences_of_a_cut_batch_are_those_of_every_draw_gone_through(batch, adjacency):
-    noise = 1.2
-    x = np.linspace(-15, 25, 20_001)
-    pairs = list(_pairs_of_every_draw(batch, noise=noise, adjacency=adjacency, x=x))
-    release = truncated(*batch, noise)
-    found = RDP(adjacency=adjacency)._compose(releases.count_releases(release))
-    for order in (1.5, 2.0, 8.0, 12.0):
-        true = max(
-            np.log(sum(np.trapezoid(p * (p / q) ** (order - 1), x) for p, q in ordered))
-            for ordered in (pairs, [(q, p) for p, q in pairs])
-        ) / (order - 1)
-        bound = found[list(renyi.ORDERS).index(order)]
-        if adjacency is ZERO_OUT:
-            assert bound == pytest.approx(true, rel=1e-6)
-        else:
-            # It holds for fewer records too, and may cost so much more in such tiny batches.
-            assert true <= bound * (1 + 1e-9) <= 2.5 * true
-
-
-@pytest.mark.parametrize("batch", SMALL, ids=str)
-@pytest.mark.parametrize("adjacency", Adjacency, ids=str)
-@pytest.mark.parametrize("noise", [0.3, 1.2])
-def test_loss_distributions_of_a_cut_batch_cover_every_draw_gone_through(batch, adjacency, noise):
-    num_records, *others = batch
-    x = np.linspace(-15, 16, 20_001)
-    cost = truncated(*batch, noise)
-    accountant = PLD(adjacency=adjacency)
-    # Where a record may be absent, the cost is that of every number of records up to the declared.
-    sizes = range(1, num_records + 1) if adjacency is ADD_REMOVE else [num_records]
-    for size in sizes:
-        smaller = (size, *others)
-        pairs = list(_pairs_of_every_draw(smaller, noise=noise, adjacency=adjacency, x=x))
-        for at in (0.0, 0.1, 0.3, 1.0, 3.0):
-            true = max(
-                sum(np.trapezoid(np.maximum(p - np.exp(at) * q, 0.0), x) for p, q in ordered)
-                for ordered in (pairs, [(q, p) for p, q in pairs])
-            )
-            found = delta(cost, at, accountant)
-            assert true <= found + 1e-6
-            if adjacency is not ADD_REMOVE:
-                unamplified = GDP(adjacency=adjacency).delta(full(noise), epsilon=at)
-                assert found == pytest.approx(min(true, unamplified), abs=1e-6)
-
-
-def _ratio_law(num_records, rate, capacity):
-    """The ratio of densities a + b L of a cut batch, record present over absent: chance, a, b.
-
-    With L = N(1)/N(0), of mean one; for the number of others in the batch being less than
-    ``capacity - 1``, that, and ``capacity``.
-    """
-    others = binom(num_records - 1, rate)
-    last, full = others.pmf(capacity - 1), others.sf(capacity - 1)
-    taken = binom.sf(capacity, num_records, rate) * capacity / num_records
-    return [
-        (1 - last - full, 1 - rate, rate),
-        (last, 1 - rate, rate + (taken / last if last > 0 else 0.0)),
-        (full, 1 - (taken / full if full > 0 else 0.0), 0.0),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("declared", "rate", "capacity"),
-    [
-        (1000, 0.1, 100),
-        (1000, 0.1, 119),
-        (200, 0.5, 110),
-        (60_000, 256 / 60_000, 288),
-        (50, 0.9, 9),
-    ],
-)
-def test_a_cut_batch_of_fewer_records_than_declared_is_never_easier_to_tell(
-    declared, rate, capacity
-):
-    # A ratio of densities W that spreads more, E (W-t)+ larger for all t, has larger divergences.
-    noise, order = 0.8, np.linspace(0.0005, 0.9995, 1000)
-    ratio = np.exp((norm.ppf(order, 0, noise) - 0.5) / noise**2)
-    ratio /= ratio.mean()
-    overflow = pairs.Overflow.of(declared, rate, capacity)
-    last, full = overflow.last_place, overflow.full
-    bound = [
-        (1 - last - full, 1 - rate, rate),
-        (last, 1 - rate, rate + overflow.boost if last > 0 else 0.0),
-        (full, 1 - rate, 0.0),
-    ]
-
-    def spread(law, at):
-        return sum(
-            chance * np.maximum(a + b * ratio - at, 0.0).mean() for chance, a, b in law if chance
-        )
-
-    sizes = sorted({*np.linspace(1, declared, 40).astype(int), declared - 1, declared})
-    for at in (1 - rate, 1 - rate / 2, 1.0, 1 + rate / 10, 1.1, 1.5, 3.0, 20.0):
-        most = spread(bound, at)
-        for size in sizes:
-            assert spread(_ratio_law(size, rate, capacity), at) <= most * (1 + 1e-9) + 1e-12
-
-
-def test_one_record_more_than_claimed_would_cost_more_than_claimed():
-    # Why an event's number of records must be an upper bound where a record may be absent.
-    claimed = epsilon(truncated(1000, 0.1, 119, 4.0, 1000), 1e-5, RDP(adjacency=ADD_REMOVE))
-    more = epsilon(truncated(1001, 0.1, 119, 4.0, 1000), 1e-5, RDP(adjacency=ADD_REMOVE))
-    assert 1.005 * claimed < more
-
-
 @pytest.mark.parametrize(("batch_size", "noise", "steps"), [(256, 1.3, 3515), (64, 0.8, 14_000)])
 def test_default_batches_cost_a_little_less_than_batches_without_an_end(batch_size, noise, steps):
     sampling = PoissonBatch(num_records=60_000, batch_size=batch_size)
@@ -542,33 +357,7 @@ def test_a_capacity_that_is_never_reached_costs_nothing():
     for adjacency in (ZERO_OUT, ADD_REMOVE):
         accountant = RDP(adjacency=adjacency)
         endless = epsilon(poisson(0.01, 1.0, 1000), 1e-5, accountant)
-        assert epsilon(truncated(10_000, 0.01, 9_999, 1.0, 1000), 1e-5, accountant) == endless
-
-
-def test_renyi_accounting_covers_a_truncated_batch_enumerated_exactly():
-    # Three records, room for one, the sum of what was kept plus noise. The record is 1, and so may
-    # be what it displaces; delta is an integral over the output.
-    rate, noise, capacity = 0.05, 1.5, 1
-    x = np.linspace(-15, 15, 60_001)
-
-    def density(contributions):
-        total = np.zeros_like(x)
-        for drawn in itertools.product((0, 1), repeat=len(contributions)):
-            kept = [c for c, d in zip(contributions, drawn, strict=True) if d]
-            chance = np.prod([rate if d else 1 - rate for d in drawn])
-            subsets = list(itertools.combinations(kept, min(capacity, len(kept))))
-            for subset in subsets:
-                total += chance / len(subsets) * norm.pdf(x, sum(subset), noise)
-        return total
-
-    for others in itertools.product((-1, 0, 1), repeat=2):
-        for neighbour, adjacency in (((*others, 0), ZERO_OUT), (others, ADD_REMOVE)):
-            first, second = density((*others, 1)), density(neighbour)
-            for one, other in ((first, second), (second, first)):
-                for at in (0.0, 0.1, 1.0):
-                    true = np.trapezoid(np.maximum(one - np.exp(at) * other, 0), x)
-                    cost = truncated(3, rate, capacity, noise)
-                    assert true <= delta(cost, at, RDP(adjacency=adjacency))
+        assert epsilon(conditioned(10_000, 0.01, 9_999, 1.0, 1000), 1e-5, accountant) == endless
 
 
 # --- structure of costs --------------------------------------------------------------------------
@@ -654,7 +443,7 @@ def test_a_schedule_of_many_distinct_steps_is_accounted_from_above_and_closely()
 
 
 def test_merging_similar_steps_only_lowers_the_noise():
-    counts = releases.count_releases(schedule(0.5, 5.0, 300))
+    counts = releases.distinct_releases(schedule(0.5, 5.0, 300))
     merged = releases.merge_similar(counts, 14)
     assert len(merged) == 14
     assert sum(count for _, count in merged) == 300
@@ -666,8 +455,8 @@ def test_merging_similar_steps_only_lowers_the_noise():
 
 
 def test_merging_is_not_spoilt_by_one_step_far_away():
-    near = [release for release, _ in releases.count_releases(schedule(1.0, 2.0, 300))]
-    counts = releases.count_releases(
+    near = [release for release, _ in releases.distinct_releases(schedule(1.0, 2.0, 300))]
+    counts = releases.distinct_releases(
         dpa.ComposedDpEvent([schedule(1.0, 2.0, 300), poisson(0.02, 1e6)])
     )
     for merged in (
@@ -679,7 +468,7 @@ def test_merging_is_not_spoilt_by_one_step_far_away():
 
 def test_scaled_schedules_share_their_merged_steps_and_more_noise_never_becomes_less():
     def merged(factor):
-        counts = releases.count_releases(schedule(1.0 * factor, 2.0 * factor, 300))
+        counts = releases.distinct_releases(schedule(1.0 * factor, 2.0 * factor, 300))
         pairs = releases.merge_similar(counts, 40)
         return sorted(noise for r, count in pairs for noise in [r.noise_multiplier] * count)
 
@@ -690,7 +479,7 @@ def test_scaled_schedules_share_their_merged_steps_and_more_noise_never_becomes_
 
 def test_merging_keeps_different_samplings_apart():
     mixed = dpa.ComposedDpEvent([schedule(1.0, 1.9, 5), full(1.5), fixed(100, 10, 1.5)])
-    counts = releases.count_releases(mixed)
+    counts = releases.distinct_releases(mixed)
     assert len(releases.merge_similar(counts, 2)) == 4
 
 
@@ -708,7 +497,6 @@ steps_ = st.sampled_from([0, 1, 7, 1000, 10**6])
 costs = st.one_of(
     st.builds(full, noises, steps_),
     st.builds(poisson, rates, noises, steps_),
-    st.builds(lambda q, s, t: truncated(500, q, 60, s, t), rates, noises, steps_),
     st.builds(
         lambda q, s, t: conditioned(500, q, 60, s, t), rates.filter(lambda q: q < 1), noises, steps_
     ),
@@ -729,10 +517,10 @@ def applicable(cost):
 @given(cost=costs, at=st.lists(deltas, min_size=2, max_size=2).map(sorted))
 def test_epsilon_and_delta_are_numbers_that_fall_together(cost, at):
     for accountant in applicable(cost):
-        strict, loose = epsilon_curve(cost, at, accountant)
+        strict, loose = (epsilon(cost, one, accountant) for one in at)
         assert 0.0 <= loose <= strict * (1 + 1e-12)
         points = [0.0, 1e-3, 1.0, 30.0, 1e6]
-        curve = delta_curve(cost, points, accountant)
+        curve = np.array([delta(cost, point, accountant) for point in points])
         assert np.all((curve >= 0.0) & (curve <= 1.0))
         assert np.all(np.diff(curve) <= 1e-15)
 
@@ -773,7 +561,7 @@ def test_noise_beyond_the_range_of_doubles_is_safe(noise):
 
 def test_a_delta_below_the_resolution_of_doubles_still_has_an_epsilon():
     cost = poisson(*MNIST[:1], 1.3, 3515)
-    values = epsilon_curve(cost, [1e-5, 1e-10, 1e-15, 1e-40, 1e-300])
+    values = np.array([epsilon(cost, at) for at in (1e-5, 1e-10, 1e-15, 1e-40, 1e-300)])
     assert np.all(np.diff(values) > 0)
     assert values[2] < 3.0
     assert np.isfinite(values).all()

@@ -4,7 +4,6 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 
 import dp_accounting as dpa
 import jax
@@ -28,16 +27,14 @@ from tacit.privacy.cost import (
     event_to_json,
     noise_multipliers,
 )
-from tacit.privacy.ledger import LedgerFile
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch, _size_table
-from tacit.privacy.statement import make_statement, read_statement, verify_statement
+from tacit.privacy.statement import make_statement, verify_statement
 from tacit.rng import seeded_key
 from tacit.tables import Batch
 
 ZERO_OUT, ADD_REMOVE, REPLACE_ONE = Adjacency
 EPSILONS = (0.0, 0.1, 0.3, 1.0, 2.0)
-OLD = Path(__file__).parent / "truncated"
 
 
 def conditioned(num_records, rate, capacity, noise, steps=1):
@@ -356,7 +353,7 @@ def test_a_statement_of_a_conditioned_batch_is_confirmed_by_the_second_accountan
     capacity, adjacency
 ):
     statement = make_statement(
-        cost=Cost(conditioned(1000, 0.05, capacity, 1.5, 40)),
+        cost=Cost(conditioned(1000, 0.05, capacity, 1.5, 40), is_secure=True),
         budget=Budget(epsilon=100.0, delta=1e-5, accountant=PLD(adjacency=adjacency)),
         unit="one record (one row)",
         num_units=1000,
@@ -368,25 +365,6 @@ def test_a_statement_of_a_conditioned_batch_is_confirmed_by_the_second_accountan
     # A claim that ignores the rate is found out.
     cost = statement.cost | {"event": statement.cost["event"] | {"sampling_probability": 0.06}}
     assert "TOO SMALL" in verify_statement(statement.to_json() | {"cost": cost}).verdict
-
-
-def test_a_statement_of_format_2_whose_batches_were_cut_is_read_and_verified():
-    document = read_statement(OLD / "statement.json")
-    assert document["cost"]["event"]["kind"] == "TruncatedSubsampledGaussianDpEvent"
-    found = verify_statement(document)
-    assert found.holds, found.verdict
-    assert (found.claimed, round(found.recomputed, 3)) == (1.224, 1.223)
-    assert "divided by the public rate" in tacit.privacy.statement.statement_from_json(
-        document
-    ).text().replace("\n", " ").replace("  ", "")
-
-
-def test_a_ledger_of_batches_that_were_cut_counts_as_it_did(tmp_path):
-    path = tmp_path / "people.ledger"
-    path.write_bytes((OLD / "people.ledger").read_bytes())
-    ledger = LedgerFile.open(path)
-    ledger.verify()
-    assert ledger.data_set("people").spent == pytest.approx(2.2865116417274223, rel=1e-9)
 
 
 # --- two rates -----------------------------------------------------------------------------------
@@ -434,7 +412,7 @@ def test_the_temperature_of_a_sampler_is_that_of_the_noise_on_its_estimates():
 def test_the_statement_shows_both_rates_of_a_sum():
     method = SGLD.fixed_temperature(sampling=TIGHT, clip_norm=2.0, step_size=1e-3)
     statement = make_statement(
-        cost=Cost(method.cost(3)),
+        cost=Cost(method.cost(3), is_secure=True),
         budget=Budget(epsilon=100.0, delta=1e-5),
         unit="one record",
         num_units=30,

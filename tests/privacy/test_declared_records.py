@@ -194,7 +194,7 @@ def test_a_run_that_promises_nothing_may_have_any_batch():
 
 
 def test_what_was_spent_on_every_record_is_refused_under_add_remove():
-    spent = replace(plan(poisson(40)), spent=Cost(dpa.GaussianDpEvent(9.0)))
+    spent = replace(plan(poisson(40)), spent=Cost(dpa.GaussianDpEvent(9.0), is_secure=True))
     with pytest.raises(InvalidArgumentError, match=r"plan.spent"):
         fit(spent, MODEL, records(40), budget=BUDGET)
 

@@ -138,7 +138,6 @@ def statement(**changes):
     return {
         "epsilon": round(budget.spent(POISSON) + 5e-4, 3),
         "delta": 1e-5,
-        "arithmetic": "exact",
         "adjacency": "zero-out: one record may count or contribute nothing",
         "cost": event_to_json(POISSON),
         "is_bound": True,
@@ -152,13 +151,6 @@ def test_a_statement_is_explained_from_its_executed_cost():
     assert explanation.is_executed
     expected = exact.trade_off.true_positive_rate(RATES)
     np.testing.assert_array_equal(explanation.trade_off.true_positive_rate(RATES), expected)
-
-
-def test_the_cut_tail_of_a_statement_of_format_1_is_added_to_the_bounds():
-    old = {key: value for key, value in statement().items() if key != "arithmetic"}
-    found = explain_statement(old | {"tail": 3e-6}).trade_off.true_positive_rate(RATES)
-    gap = found - explain_statement(statement()).trade_off.true_positive_rate(RATES)
-    assert np.all((gap > 0) & (gap <= 3.0001e-6))
 
 
 def test_a_statement_that_is_weak_says_so():

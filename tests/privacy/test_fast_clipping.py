@@ -18,12 +18,16 @@ from tacit.privacy.clipping import (
     Normalised,
     PerLayer,
     bounds,
-    clipped_gradient_sum,
     explain_clipping,
 )
-from tacit.privacy.clipping.engine import Recipe, make_recipe, norms_and_sum
-from tacit.privacy.clipping.gradient import _verdicts, find_recipe, is_verified
-from tacit.privacy.clipping.operations import Map
+from tacit.privacy.clipping.book_keeping import norms_and_sum
+from tacit.privacy.clipping.gradient import (
+    _verdicts,
+    clipped_gradient_sum,
+    find_norm_plan,
+    is_verified,
+)
+from tacit.privacy.clipping.operations import Map, NormPlan, make_norm_plan
 from tacit.privacy.clipping.rules import Dense, Layout, Lookup, Read, joint_squared_norm
 from tacit.privacy.clipping.tracing import trace
 from tacit.rng import seeded_key
@@ -330,7 +334,7 @@ def both(case, *, records=None, mask=None, clipping=Flat(), clip_norm=0.5, chunk
     options = {"clipping": clipping, "clip_norm": clip_norm, "chunk_size": chunk_size}
     return [
         jax.jit(functools.partial(way, case.loss, **options))(case.params, records, keys, mask)
-        for way in (clipped_gradient_sum, bounds.clipped_gradient_sum)
+        for way in (clipped_gradient_sum, bounds.reference_gradient_sum)
     ]
 
 
@@ -344,7 +348,7 @@ def assert_equal(fast, slow, tolerance=3e-5):
 def test_the_fast_way_equals_the_reference(name):
     case = find(name)
     record = jax.tree.map(lambda leaf: leaf[0], case.records)
-    assert not isinstance(find_recipe(case.loss, case.params, record, seeded_key(0)), str)
+    assert not isinstance(find_norm_plan(case.loss, case.params, record, seeded_key(0)), str)
     assert_equal(*both(case, mask=jnp.arange(B) % 4 != 3))
 
 
@@ -402,7 +406,7 @@ def test_low_precision_parameters_are_left_to_the_reference():
         CASES["mlp"], params=jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), MLP)
     )
     record = jax.tree.map(lambda leaf: leaf[0], half.records)
-    assert "float32" in find_recipe(half.loss, half.params, record, seeded_key(0))
+    assert "float32" in find_norm_plan(half.loss, half.params, record, seeded_key(0))
     fast, slow = both(half)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(fast))
     assert_equal(fast, slow)
@@ -430,7 +434,7 @@ def test_a_loss_traced_inside_a_step_may_close_over_what_the_step_computes():
         options = {"clipping": Flat(), "clip_norm": 0.5}
         return (
             clipped_gradient_sum(*arguments, **options),
-            bounds.clipped_gradient_sum(*arguments, **options),
+            bounds.reference_gradient_sum(*arguments, **options),
         )
 
     assert_equal(*jax.jit(step)(MLP, DRAW))
@@ -469,9 +473,9 @@ def test_any_chain_of_maps_from_parameter_to_weight_is_classified_soundly(kinds,
     params = jnp.asarray(0.5 * random.normal(size=(4, 4)), jnp.float32)
     x = jnp.asarray(random.normal(size=(3, 4)), jnp.float32)
     keys = jax.random.split(seeded_key(0), 3)
-    recipe = make_recipe(trace(loss, params, x[0], keys[0]))
+    plan = make_norm_plan(trace(loss, params, x[0], keys[0]))
     ruled, _ = norms_and_sum(
-        recipe, params, x, keys, jnp.ones(3, bool), clipping=Flat(), clip_norm=1.0
+        plan, params, x, keys, jnp.ones(3, bool), clipping=Flat(), clip_norm=1.0
     )
     each = jax.vmap(lambda r: jnp.sum(jax.grad(loss)(params, r, None) ** 2))(x)
     np.testing.assert_allclose(ruled, each, rtol=2e-3, atol=1e-9)
@@ -485,7 +489,7 @@ def test_maps_are_classified_as_what_they_are():
             jnp.ones(4),
             seeded_key(0),
         )
-        return [path.map for paths in make_recipe(program).paths for path in paths]
+        return [path.map for paths in make_norm_plan(program).paths for path in paths]
 
     assert kinds(lambda w: -w.T + 1.0) == [Map.MOVED]
     assert kinds(lambda w: jax.nn.softplus(w) * 2) == [Map.ELEMENTWISE]
@@ -634,20 +638,20 @@ def test_a_wrong_rule_is_found_out_before_it_is_used(monkeypatch):
     def loss(w, x, key):
         return jnp.sum(jnp.tanh(x @ w) ** 3)
 
-    recipe = make_recipe(trace(loss, normal(3, 2), normal(3), seeded_key(0)))
-    assert is_verified(recipe)
+    plan = make_norm_plan(trace(loss, normal(3, 2), normal(3), seeded_key(0)))
+    assert is_verified(plan)
     _verdicts.clear()
     right = Dense.squared_norm
     monkeypatch.setattr(Dense, "squared_norm", lambda self, weight: 0.9 * right(self, weight))
-    assert not is_verified(recipe)
-    assert "could not be verified" in find_recipe(loss, normal(3, 2), normal(3), seeded_key(0))
+    assert not is_verified(plan)
+    assert "could not be verified" in find_norm_plan(loss, normal(3, 2), normal(3), seeded_key(0))
     _verdicts.clear()
 
 
 @pytest.mark.parametrize("generator_name", ["threefry2x32", "rbg"])
 def test_keys_of_other_generators_serve_as_well(generator_name):
     keys = jax.random.split(jax.random.key(0, impl=generator_name), B)
-    found = find_recipe(dropout, MLP, jax.tree.map(lambda leaf: leaf[0], LABELLED), keys[0])
+    found = find_norm_plan(dropout, MLP, jax.tree.map(lambda leaf: leaf[0], LABELLED), keys[0])
     assert not isinstance(found, str)
 
 
@@ -704,4 +708,4 @@ def test_a_loss_that_overflows_at_large_parameters_is_verified_at_smaller_ones()
         return jnp.sum(jnp.exp(hidden))
 
     params = {"first": jnp.ones((400, 50)), "second": jnp.ones((50, 3))}
-    assert isinstance(find_recipe(loss, params, jnp.ones(400), seeded_key(0)), Recipe)
+    assert isinstance(find_norm_plan(loss, params, jnp.ones(400), seeded_key(0)), NormPlan)

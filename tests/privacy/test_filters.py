@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError, UnprovenAccountingError
-from tacit.privacy.accounting import PLD, RDP, Adjacency, gaussian, renyi
+from tacit.privacy.accounting import PLD, RDP, Adjacency, renyi
+from tacit.privacy.accounting.pairs import gaussian_epsilon
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.filters import FilterAccountant, GDPFilter, RDPFilter, Spending, filter_from_json
@@ -55,7 +56,7 @@ def test_a_filter_never_claims_less_than_the_truth(costs, rule):
         spending = spending.plus(dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(noise), count))
         squared_mu += count / noise**2
         assert spending.epsilon >= before
-    assert spending.epsilon >= gaussian.epsilon_of(math.sqrt(squared_mu), rule.delta) - 1e-12
+    assert spending.epsilon >= gaussian_epsilon(math.sqrt(squared_mu), rule.delta) - 1e-12
     assert spending.is_within_budget == (spending.epsilon <= 1.0)
 
 

@@ -3,12 +3,10 @@
 import contextlib
 import copy
 import json
-import math
 import os
 import pickle
 import stat
 import warnings
-from pathlib import Path
 
 import dp_accounting as dpa
 import jax
@@ -18,15 +16,13 @@ import pytest
 from tacit.errors import (
     BudgetExceededError,
     InvalidArgumentError,
-    LedgerDamagedError,
     LedgerError,
     PrivacyWarning,
     TacitError,
 )
-from tacit.privacy.accounting import gaussian
 from tacit.privacy.budget import Budget, RunRequest
 from tacit.privacy.calibration import smallest_noise
-from tacit.privacy.cost import ConditionedPoissonDpEvent, Cost, event_from_json, event_to_json
+from tacit.privacy.cost import ConditionedPoissonDpEvent, Cost, event_from_json
 from tacit.privacy.filters import GDPFilter, RDPFilter
 from tacit.privacy.ledger import Fork, LedgerFile
 
@@ -89,8 +85,6 @@ def test_a_name_is_not_a_novel(ledger):
         dpa.GaussianDpEvent(1e-200),
         dpa.NonPrivateDpEvent(),
         dpa.PoissonSampledDpEvent(-0.1, CHEAP),
-        dpa.TruncatedSubsampledGaussianDpEvent(-5, 0.1, 3, 50.0),
-        dpa.TruncatedSubsampledGaussianDpEvent(100, 0.1, -3, 50.0),
         ConditionedPoissonDpEvent(0.1, -5, 3, dpa.GaussianDpEvent(50.0)),
         ConditionedPoissonDpEvent(0.1, 100, -3, dpa.GaussianDpEvent(50.0)),
         dpa.SampledWithoutReplacementDpEvent(0, 0, CHEAP),
@@ -101,11 +95,19 @@ def test_a_name_is_not_a_novel(ledger):
 @pytest.mark.parametrize("rule", [RULE, GDPFilter(epsilon=1.0, delta=1e-5)], ids=["RDP", "GDP"])
 def test_a_cost_that_is_nonsense_or_without_end_is_refused_and_refunds_nothing(ledger, rule, cost):
     data_set = ledger.register("people", rule)
-    data_set.charge(CHEAP)
+    data_set.charge(Cost(CHEAP, is_secure=True))
     before = data_set.spent
     with pytest.raises(TacitError):
-        data_set.charge(cost)
+        data_set.charge(Cost(cost, is_secure=True))
     assert reopened(ledger).data_set("people").spent == before
+
+
+def test_a_cost_that_does_not_say_whether_its_noise_is_secret_is_not_taken(census):
+    with pytest.raises(TypeError, match="is_secure"):
+        Cost(CHEAP)
+    with pytest.raises(InvalidArgumentError, match="whether its noise is secret"):
+        census.charge(CHEAP)
+    assert census.spending.num_charges == 0
 
 
 def test_a_ledger_stays_the_same_file_when_the_process_moves(tmp_path, monkeypatch):
@@ -114,13 +116,13 @@ def test_a_ledger_stays_the_same_file_when_the_process_moves(tmp_path, monkeypat
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     other = LedgerFile.create("people.ledger").register("census", RULE)
-    pickle.loads(pickle.dumps(here)).charge(CHEAP)
+    pickle.loads(pickle.dumps(here)).charge(Cost(CHEAP, is_secure=True))
     assert here.spent > 0
     assert other.spent == 0
 
 
 def test_a_ledger_is_never_made_over_another_file(ledger, census):
-    census.charge(CHEAP)
+    census.charge(Cost(CHEAP, is_secure=True))
     with pytest.raises(LedgerError, match="exists already"):
         LedgerFile.create(ledger.path)
     assert census.spending.num_charges == 1
@@ -144,7 +146,7 @@ def test_a_ledger_is_readable_by_its_owner_only(ledger):
 
 
 def test_every_charge_is_kept_with_all_that_is_needed_to_account_for_it_again(ledger, census):
-    run = census.begin(RunRequest(cost=Cost(CHEAP), purpose="fit SGD", num_steps=3))
+    run = census.begin(RunRequest(cost=Cost(CHEAP, is_secure=True), purpose="fit SGD", num_steps=3))
     run.charge(CHEAP, num_steps=3)
     record = reopened(ledger).state.data_sets["census"]
     (kept,) = record.runs[run.run_id].charges
@@ -158,14 +160,14 @@ def test_charges_are_refused_when_the_budget_is_used_up_and_stay_when_it_is(ledg
     made = 0
     with contextlib.suppress(BudgetExceededError):
         while made < 20:
-            census.charge(CHEAP)
+            census.charge(Cost(CHEAP, is_secure=True))
             made += 1
     assert 2 < made < 10
     again = reopened(ledger).data_set("census")
     assert again.spending.num_charges == made
     assert 0.8 < again.spent <= 1.0
     with pytest.raises(BudgetExceededError, match=r"people.ledger of 'census' refuses.* charged"):
-        again.charge(CHEAP)
+        again.charge(Cost(CHEAP, is_secure=True))
 
 
 def test_a_run_is_asked_for_the_whole_before_it_reads_a_record(ledger, census):
@@ -175,17 +177,17 @@ def test_a_run_is_asked_for_the_whole_before_it_reads_a_record(ledger, census):
 
     whole = dpa.SelfComposedDpEvent(CHEAP, 1000)
     with pytest.raises(BudgetExceededError):
-        census.begin(RunRequest(cost=Cost(whole), records=Untouchable()))
+        census.begin(RunRequest(cost=Cost(whole, is_secure=True), records=Untouchable()))
     assert not ledger.state.data_sets["census"].runs
 
 
 def test_other_handles_and_other_data_sets_are_seen_and_kept_apart(ledger, census):
     other = reopened(ledger).data_set("census")
-    other.charge(CHEAP)
+    other.charge(Cost(CHEAP, is_secure=True))
     assert census.spending.num_charges == 1
     second = ledger.register("clinic", GDPFilter(epsilon=1.0, delta=1e-5))
     assert second.spent == 0.0
-    second.charge(CHEAP)
+    second.charge(Cost(CHEAP, is_secure=True))
     assert (census.spending.num_charges, other.spending.num_charges) == (1, 1)
 
 
@@ -195,89 +197,28 @@ def test_calibration_to_what_is_left_finds_a_cost_that_the_ledger_pays_and_no_mo
         return dpa.SelfComposedDpEvent(step, 500)
 
     fresh = smallest_noise(plan, census.budget())
-    census.charge(dpa.SelfComposedDpEvent(CHEAP, 2))
+    census.charge(Cost(dpa.SelfComposedDpEvent(CHEAP, 2), is_secure=True))
     noise = smallest_noise(plan, census.budget())
     assert noise > 1.05 * fresh
     # Its privacy loss distribution alone would have allowed far less noise.
     assert noise > 1.05 * smallest_noise(plan, Budget(1.0, 1e-5))
     with pytest.raises(BudgetExceededError):
-        census.charge(plan(0.97 * noise))
-    census.charge(plan(noise))
+        census.charge(Cost(plan(0.97 * noise), is_secure=True))
+    census.charge(Cost(plan(noise), is_secure=True))
     with pytest.raises(BudgetExceededError):
-        census.charge(plan(noise))
-
-
-@pytest.fixture
-def old(tmp_path):
-    """A ledger of the format whose charges had a tail, as that version wrote it."""
-    path = tmp_path / "people.ledger"
-    path.write_bytes((Path(__file__).parent / "format_1/people.ledger").read_bytes())
-    return LedgerFile.open(path)
-
-
-def test_a_ledger_of_format_1_is_read_and_counts_as_it_did(old):
-    head = "21d753ef28d7b63923280fcb17ff9cf02b51c0d2a1a5386f37d7fa34709b8966"
-    assert old.verify(known_head=head).head.digest == head
-    census, clinic = old.state.data_sets.values()
-    # What the version that wrote it said was spent.
-    assert census.spending.epsilon == pytest.approx(4.178396354935837, rel=1e-9)
-    assert clinic.spending.epsilon == pytest.approx(0.7287481785594323, rel=1e-9)
-    assert (census.cut_tails, clinic.cut_tails) == (1.8432133704635276e-08, 6.25e-07)
-    assert [charge.num_steps for charge in next(iter(census.runs.values())).charges] == [25, 25]
-
-
-def test_a_ledger_of_format_1_goes_on_and_keeps_its_part_of_delta_set_aside(old):
-    clinic = old.data_set("clinic")
-    noise = smallest_noise(dpa.GaussianDpEvent, clinic.budget())
-    with pytest.raises(BudgetExceededError):
-        clinic.charge(dpa.GaussianDpEvent(0.99 * noise))
-    clinic.charge(dpa.GaussianDpEvent(noise))
-    again = reopened(old).data_set("clinic")
-    assert again.spending.num_charges == 2
-    assert again.spending.delta == again.rule.delta * 15 / 16
-    # Together they use up what is left beside the old tails, and not the whole of delta.
-    mu = math.sqrt(1 / 5**2 + 1 / noise**2)
-    assert gaussian.epsilon_of(mu, 1e-5 * 15 / 16) == pytest.approx(1.0, rel=2e-3)
-    assert gaussian.epsilon_of(mu, 1e-5) < again.spent
-
-
-def test_a_new_data_set_in_a_ledger_of_format_1_has_all_of_its_delta(old):
-    survey = old.register("survey", GDPFilter(epsilon=1.0, delta=1e-5))
-    survey.charge(CHEAP)
-    record = reopened(old).state.data_sets["survey"]
-    assert record.spending.delta == 1e-5
-    assert record.spending.epsilon == gaussian.epsilon_of(0.1, 1e-5)
-
-
-@pytest.mark.parametrize(("name", "tail"), [("survey", 1e-12), ("census", 6.25e-7)])
-def test_a_tail_for_which_nothing_is_set_aside_is_not_accepted(old, name, tail):
-    old.register("survey", RULE).charge(CHEAP)
-    record = old.state.data_sets[name]
-    (run,) = record.runs.values()
-    body = {
-        "data_set": name,
-        "run_id": run.run_id,
-        "purpose": "fit",
-        "num_steps": None,
-        "cost": event_to_json(CHEAP),
-        "tail": tail,
-    }
-    with old._book.writing() as (_, append):
-        append("charge", body)
-    with pytest.raises(LedgerDamagedError, match="cut tails of the noise"):
-        reopened(old)
+        census.charge(Cost(plan(noise), is_secure=True))
 
 
 def test_records_that_look_different_under_one_name_only_warn(ledger, census):
     records = {"x": np.arange(6.0).reshape(3, 2), "y": jax.numpy.arange(3)}
-    request = RunRequest(cost=Cost(CHEAP), records=records)
+    request = RunRequest(cost=Cost(CHEAP, is_secure=True), records=records)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         census.begin(request)
         census.begin(request)
     changed = {**records, "x": records["x"] + 1e-9}
     with pytest.warns(PrivacyWarning, match="do not look like those of earlier runs on 'census'"):
-        census.begin(RunRequest(cost=Cost(CHEAP), records=changed)).charge(CHEAP)
+        census.begin(RunRequest(cost=Cost(CHEAP, is_secure=True), records=changed)).charge(CHEAP)
     clinic = ledger.register("clinic", RULE)
     with pytest.warns(PrivacyWarning, match="look the same as those of 'census'"):
         clinic.begin(request)
@@ -290,7 +231,7 @@ def test_a_fingerprint_tells_shapes_apart_and_differs_between_ledgers(tmp_path):
         for shape in ((2, 3), (3, 2)):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                data.begin(RunRequest(cost=Cost(CHEAP), records=np.zeros(shape)))
+                data.begin(RunRequest(cost=Cost(CHEAP, is_secure=True), records=np.zeros(shape)))
         prints |= LedgerFile.open(tmp_path / name).state.data_sets["census"].fingerprints
     assert len(prints) == 4
 
@@ -298,12 +239,14 @@ def test_a_fingerprint_tells_shapes_apart_and_differs_between_ledgers(tmp_path):
 def test_two_runs_from_one_checkpoint_are_a_fork_and_both_are_charged(ledger, census):
     def run(num_steps, parent=None, step=None):
         cost = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(50.0), num_steps)
-        request = RunRequest(cost=Cost(cost), num_steps=num_steps, parent=parent, parent_step=step)
+        request = RunRequest(
+            cost=Cost(cost, is_secure=True), num_steps=num_steps, parent=parent, parent_step=step
+        )
         made = census.begin(request)
         made.charge(cost, num_steps=num_steps)
         return made.run_id
 
-    root_request = RunRequest(cost=Cost(CHEAP), num_steps=10)
+    root_request = RunRequest(cost=Cost(CHEAP, is_secure=True), num_steps=10)
     root = census.begin(root_request)
     root.charge(dpa.GaussianDpEvent(50.0), num_steps=6)  # and then it died
     first = run(4, root.run_id, 6)
@@ -321,25 +264,27 @@ def test_two_runs_from_one_checkpoint_are_a_fork_and_both_are_charged(ledger, ce
 
 def test_a_checkpoint_that_was_not_paid_for_here_warns(census):
     with pytest.warns(PrivacyWarning, match="was not charged here"):
-        census.begin(RunRequest(cost=Cost(CHEAP), parent="elsewhere", parent_step=5))
+        census.begin(
+            RunRequest(cost=Cost(CHEAP, is_secure=True), parent="elsewhere", parent_step=5)
+        )
 
 
 def test_the_head_is_another_after_every_entry_and_old_heads_stay_known(ledger, census):
     before = ledger.head
-    census.charge(CHEAP)
+    census.charge(Cost(CHEAP, is_secure=True))
     assert ledger.head != before
     assert ledger.verify(known_head=before).head.digest == ledger.head
 
 
 def test_no_record_and_no_sum_of_records_is_in_the_file(ledger, census):
     secret = np.frombuffer(b"Zoe lives alone.", dtype=np.uint8)
-    census.begin(RunRequest(cost=Cost(CHEAP), records=secret)).charge(CHEAP)
+    census.begin(RunRequest(cost=Cost(CHEAP, is_secure=True), records=secret)).charge(CHEAP)
     content = ledger.path.read_bytes()
     assert b"Zoe" not in content
     assert json.dumps(secret.tolist()).encode() not in content
 
 
 def test_copies_of_a_handle_charge_the_same_file(ledger, census):
-    copy.deepcopy(census).charge(CHEAP)
-    pickle.loads(pickle.dumps(census)).charge(CHEAP)
+    copy.deepcopy(census).charge(Cost(CHEAP, is_secure=True))
+    pickle.loads(pickle.dumps(census)).charge(Cost(CHEAP, is_secure=True))
     assert census.spending.num_charges == 2

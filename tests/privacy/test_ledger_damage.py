@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import LedgerDamagedError, LedgerError
+from tacit.privacy.cost import Cost
 from tacit.privacy.filters import GDPFilter
 from tacit.privacy.ledger import LedgerFile
 
@@ -18,7 +19,7 @@ def intact(tmp_path_factory):
     path = tmp_path_factory.mktemp("ledger") / "people.ledger"
     data = LedgerFile.create(path).register("census", GDPFilter(epsilon=3.0, delta=1e-5))
     for _ in range(12):
-        data.charge(CHEAP)
+        data.charge(Cost(CHEAP, is_secure=True))
     return path.read_bytes(), told(path)
 
 
@@ -119,7 +120,7 @@ def test_an_old_copy_is_found_by_a_head_that_was_noted_down(intact, tmp_path):
     path = tmp_path / "people.ledger"
     path.write_bytes(intact[0])
     ledger = LedgerFile.open(path)
-    ledger.data_set("census").charge(CHEAP)
+    ledger.data_set("census").charge(Cost(CHEAP, is_secure=True))
     noted = ledger.head
     path.write_bytes(intact[0])
     old = LedgerFile.open(path)
@@ -127,7 +128,7 @@ def test_an_old_copy_is_found_by_a_head_that_was_noted_down(intact, tmp_path):
         old.verify(known_head=noted)
     # A process that has seen more refuses the old copy at its next look.
     with pytest.raises(LedgerDamagedError, match="entry 28 is not the one that was there before"):
-        ledger.data_set("census").charge(CHEAP)
+        ledger.data_set("census").charge(Cost(CHEAP, is_secure=True))
 
 
 def test_files_that_are_no_ledger_are_named_as_such(tmp_path):
@@ -166,10 +167,10 @@ def test_a_ledger_that_is_locked_too_long_is_explained_and_nothing_is_charged(in
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError, match="locked by another process"):
-        data.charge(CHEAP)
+        data.charge(Cost(CHEAP, is_secure=True))
     other.execute("ROLLBACK")
     other.close()
-    data.charge(CHEAP)
+    data.charge(Cost(CHEAP, is_secure=True))
     assert data.spending.num_charges == 13
 
 
@@ -195,7 +196,7 @@ def test_a_charge_that_cannot_be_written_is_not_made(intact, tmp_path, monkeypat
         patch.setattr(sqlite3, "connect", limited)
         with pytest.raises(LedgerError, match=f"{message}.*Nothing was charged"):
             # More than the last page has room for.
-            data.charge(dpa.ComposedDpEvent([dpa.GaussianDpEvent(1e6)] * 200))
+            data.charge(Cost(dpa.ComposedDpEvent([dpa.GaussianDpEvent(1e6)] * 200), is_secure=True))
     # The run may have begun; it has not paid.
     assert told(path)[1:] == intact[1][1:]
 

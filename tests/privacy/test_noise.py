@@ -78,10 +78,10 @@ def edge_words():
 
 @pytest.fixture
 def change(monkeypatch):
-    """Changes a constant of the module, and forgets what was compiled before and after."""
+    """Changes a constant of a module, and forgets what was compiled before and after."""
 
-    def set_(name, value):
-        monkeypatch.setattr(noise, name, value)
+    def set_(module, name, value):
+        monkeypatch.setattr(module, name, value)
         jax.clear_caches()
 
     yield set_
@@ -106,12 +106,12 @@ def test_the_published_vectors_are_reproduced():
 def test_double_precision_and_refinement_give_the_integers_of_the_definition(words, ratio, change):
     expected = exact(*words, ratio)
     np.testing.assert_array_equal(mapped(*words, ratio), expected)
-    change("_RELATIVE_ERROR", math.inf)
+    change(refinement, "RELATIVE_ERROR", math.inf)
     np.testing.assert_array_equal(mapped(*words, ratio), expected)
 
 
 def undecided(words, ratio):
-    return np.asarray(noise._in_double_precision(jnp.asarray(words), double_words(ratio))[2])
+    return np.asarray(refinement.in_double_precision(jnp.asarray(words), double_words(ratio))[2])
 
 
 def double_words(ratio):
@@ -147,7 +147,7 @@ def test_the_errors_of_double_precision_are_within_their_bounds_and_far_below_in
     ratio = 7e5
     words = words[:, (words[0] | words[1]) != 0]
     with jax.enable_x64(True):
-        found = np.asarray(jax.jit(noise._values_and_errors)(words, double_words(ratio)))
+        found = np.asarray(jax.jit(refinement._values_and_errors)(words, double_words(ratio)))
     ends = {"low": [0] * 16, "high": [2**32 - 1] * 16, "middle": ([1 << 31] + [0] * 7) * 2}
     worst = 0.0
     for column, value_and_error in zip(words.T, np.transpose(found, (2, 0, 1)), strict=True):
@@ -158,7 +158,7 @@ def test_the_errors_of_double_precision_are_within_their_bounds_and_far_below_in
                 assert difference <= error
                 if end == "middle":
                     worst = max(worst, float(difference / abs(true)))
-    assert 0 < worst < noise._RELATIVE_ERROR / 16
+    assert 0 < worst < refinement.RELATIVE_ERROR / 16
 
 
 @pytest.mark.parametrize("ratio", [0.3, 1.0, 2.5, 10.0])
@@ -250,7 +250,7 @@ def test_a_draw_is_what_its_words_say_and_a_slice_is_a_part_of_it(key, num_colum
 
 def test_a_slice_that_needs_refinement_has_the_further_words_of_its_own_columns(change):
     whole = by_definition(seeded_key(6), ratio=2.0**40, num_columns=50)
-    change("_RELATIVE_ERROR", math.inf)
+    change(refinement, "RELATIVE_ERROR", math.inf)
     for start, length in [(0, 9), (41, 9), (17, 3)]:
         part = rounded_gaussian(
             seeded_key(6), ratio=2.0**40, num_columns=50, first_column=start, length=length
@@ -263,7 +263,7 @@ def test_a_draw_in_parts_is_the_same_draw(num_columns, change, monkeypatch):
     monkeypatch.setattr(native, "_library", None)  # which has parts of its own
     whole = by_definition(seeded_key(7), ratio=2.0**33, num_columns=num_columns)
     integers = np.arange(2 * num_columns, dtype=np.int32).reshape(1, 2, -1)
-    change("_PART", 1024)
+    change(noise, "_PART", 1024)
     found = rounded_gaussian(seeded_key(7), ratio=2.0**33, num_columns=num_columns)
     np.testing.assert_array_equal(as_integers(found), whole)
     sums = noisy(
@@ -314,7 +314,7 @@ def test_a_release_has_the_dtype_that_was_asked_for_and_is_cast_once():
 @pytest.mark.parametrize("everything", [False, True], ids=["double", "refined"])
 def test_all_transformations_give_the_same_bits(everything, change):
     if everything:
-        change("_RELATIVE_ERROR", math.inf)
+        change(refinement, "RELATIVE_ERROR", math.inf)
     keys, integers = jax.random.split(seeded_key(11), 3), jnp.asarray(INTEGERS)
     one = lambda key: released(key, integers)  # noqa: E731
     eager = np.stack([one(key) for key in keys])

@@ -28,10 +28,17 @@ from tacit.inference import SGLD, Plan, calibrate, fit
 from tacit.inference.method import objective_of
 from tacit.models import MLP, Bernoulli, GaussianPrior, Model, bayesian
 from tacit.privacy.budget import Budget
-from tacit.privacy.clipping import contributions
-from tacit.privacy.clipping import engine as clipping_engine
-from tacit.privacy.clipping.rules import block_rows, largest_spread, summing_error
-from tacit.privacy.lattice import Lattice, gamma, materialised, nested_sum, raised
+from tacit.privacy.clipping import book_keeping, contributions
+from tacit.privacy.lattice import (
+    Lattice,
+    block_rows,
+    gamma,
+    largest_spread,
+    materialised,
+    nested_sum,
+    raised,
+    summing_error,
+)
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import seeded_key
@@ -132,7 +139,7 @@ def test_records_that_are_rounded_differently_in_two_places_are_clipped_all_the_
 
 
 def test_with_a_barrier_that_the_compiler_drops_they_would_not_be(monkeypatch):
-    for module in (clipping_engine, contributions):
+    for module in (book_keeping, contributions):
         monkeypatch.setattr(module, "materialised", lax.optimization_barrier)
     assert sum_of_products_that_cancel((96, 40)) > 1000 * 272
 

@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import dp_accounting as dpa
 import pytest
@@ -29,15 +28,11 @@ from tacit.privacy.statement import (
 
 GAUSSIAN = dpa.GaussianDpEvent
 POISSON = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.01, GAUSSIAN(1.0)), 100)
-TRUNCATED = dpa.SelfComposedDpEvent(dpa.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 90, 1.5), 40)
 FIXED = dpa.SelfComposedDpEvent(dpa.SampledWithoutReplacementDpEvent(1000, 50, GAUSSIAN(4.0)), 20)
 MIXED = dpa.ComposedDpEvent([GAUSSIAN(9.0), POISSON, ParallelDpEvent(GAUSSIAN(5.0), 3)])
-CUT = dpa.SelfComposedDpEvent(dpa.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 55, 1.5), 40)
 COSTS = {
-    "cut": CUT,
     "full": dpa.SelfComposedDpEvent(GAUSSIAN(20.0), 30),
     "poisson": POISSON,
-    "truncated": TRUNCATED,
     "fixed": FIXED,
     "mixed": MIXED,
     "together": dpa.PoissonSampledDpEvent(0.1, dpa.ComposedDpEvent([GAUSSIAN(5.0)] * 2)),
@@ -149,7 +144,7 @@ def of_a_method():
         step_size=1e-3,
     )
     statement = make_statement(
-        cost=Cost(POISSON),
+        cost=Cost(POISSON, is_secure=True),
         budget=Budget(epsilon=100.0, delta=1e-5),
         unit="one record (one row)",
         num_units=1000,
@@ -320,7 +315,7 @@ def test_every_configured_sum_is_stated_with_its_clip():
     release = GaussianSum(sampling=sampling, clip_norm=0.5, noise_multiplier=1.0)
     method = SWAG(start=1, base=SGLD.fixed_noise(release=release, step_size=0.1))
     statement = make_statement(
-        cost=Cost(method.cost(5)),
+        cost=Cost(method.cost(5), is_secure=True),
         budget=Budget(epsilon=10.0, delta=1e-5),
         unit="one record",
         num_units=1000,
@@ -343,7 +338,9 @@ def test_the_summary_names_the_change_that_it_compares():
 
 def test_a_delta_that_would_let_a_record_be_published_is_said_aloud():
     budget = Budget(epsilon=100.0, delta=1e-3)
-    statement = make_statement(cost=Cost(POISSON), budget=budget, unit="one row", num_units=1000)
+    statement = make_statement(
+        cost=Cost(POISSON, is_secure=True), budget=budget, unit="one row", num_units=1000
+    )
     assert "MIND: delta is not below 1/1000" in statement.summary
 
 
@@ -378,68 +375,8 @@ def test_a_directory_without_a_statement_is_explained(tmp_path):
         read_statement(tmp_path / "nowhere")
 
 
-# Statements of format 1, whose noise had a cut tail.
-
-OLD = read_statement(Path(__file__).parent / "format_1/statement.json")
-
-
-def test_a_statement_of_format_1_is_read_and_verified_with_its_tail():
-    found = verify_statement(OLD)
-    assert found.holds, found.verdict
-    assert "the cut tail of its noise takes 3e-06 of delta" in found.note
-    assert (found.claimed, round(found.recomputed, 3)) == (5.205, 5.201)
-    # At the whole of delta epsilon would be smaller.
-    counts = second_accountant.releases_from_json(OLD["cost"], adjacency="zero-out")
-    (whole,) = second_accountant.epsilons_from_json(
-        counts, adjacency="zero-out", deltas=[1e-5], near=5.0
-    )
-    assert whole < 0.98 * found.recomputed
-
-
-def test_a_statement_of_format_1_says_what_its_bound_leaves_out():
-    old = statement_from_json(OLD)
-    assert old.version == 1
-    assert "cut at 8.89 standard deviations" in old.text()
-    assert "the rounding of float32 is not inside the bound" in " ".join(old.text().split())
-    assert "rounding is inside the bound" not in " ".join(old.text().split())
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"tail": 0.0}, "ALTERED: the tail is"),
-        ({"tail": "none"}, "NOT VERIFIABLE"),
-        ({"num_values": 10**12}, "TOO SMALL"),
-        ({"num_values": "many"}, "NOT VERIFIABLE"),
-        ({"num_values": 0}, "NOT VERIFIABLE"),
-        ({"num_values": False}, "NOT VERIFIABLE"),
-        ({"epsilon": 5.1}, "TOO SMALL"),
-        ({"arithmetic": text.ARITHMETIC}, "has no length, sensitivity"),
-        (
-            {
-                "arithmetic": text.ARITHMETIC,
-                "sensitivity": text.SENSITIVITY,
-                "length": text.FIXED,
-            },
-            "checksum",
-        ),
-    ],
-)
-def test_an_altered_statement_of_format_1_does_not_pass(change, word):
-    found = verify_statement(OLD | change)
-    assert not found.holds
-    assert word in found.verdict
-
-
-@pytest.mark.parametrize("field", ["tail", "num_values", "cost"])
-def test_a_field_that_format_1_had_may_not_be_missing(field):
-    document = {key: value for key, value in OLD.items() if key != field}
-    assert f"has no {field}" in verify_statement(document).verdict
-
-
 def test_a_statement_says_in_which_arithmetic_it_holds(honest):
-    assert honest["version"] == 2
+    assert honest["version"] == 1
     assert honest["arithmetic"] == text.ARITHMETIC
-    assert "tail" not in honest
     assert honest["epsilon"] == float(accountants.round_up(PLD().epsilon(POISSON, delta=1e-5)))
     assert "  sensitivity  one record adds at most the clip norm" in str(state())

@@ -5,7 +5,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import dp_accounting
 import pytest
@@ -93,7 +92,7 @@ def test_a_seeded_run_says_so_first(full_run, fitted):
 
 def test_a_run_without_privacy_says_so_first(bare_run, fitted):
     statement = tacit.privacy.statement.make_statement(
-        cost=tacit.Cost(fitted[0].plan.cost),
+        cost=tacit.Cost(fitted[0].plan.cost, is_secure=True),
         budget=tacit.Budget.non_private(),
         unit="one record",
         num_units=400,
@@ -103,14 +102,6 @@ def test_a_run_without_privacy_says_so_first(bare_run, fitted):
     page = render_report(read_run(bare_run))
     assert page.index("NOT PRIVATE") < page.index("In plain words")
     assert "best possible attack" not in page
-
-
-def test_a_run_with_a_statement_of_format_1_is_reported_and_says_what_is_not_proven(tmp_path):
-    old = Path(__file__).parents[1] / "privacy/format_1/statement.json"
-    (tmp_path / "statement.json").write_bytes(old.read_bytes())
-    page = render_report(read_run(tmp_path))
-    assert "the rounding of float32 is not inside the bound" in page
-    assert "the cut tail of its noise takes 3e-06 of delta" in page
 
 
 @pytest.mark.parametrize(
@@ -175,7 +166,9 @@ def test_the_ledger_is_shown_where_one_is_given(full_run, tmp_path):
     path = tmp_path / "people.ledger"
     ledger = LedgerFile.create(path)
     people = ledger.register("people", RDPFilter.of_budget(epsilon=4.0, delta=1e-6))
-    people.charge(dp_accounting.GaussianDpEvent(5.0), purpose="a first look")
+    people.charge(
+        tacit.Cost(dp_accounting.GaussianDpEvent(5.0), is_secure=True), purpose="a first look"
+    )
     result = tacit_command("report", full_run, "--ledger", path, "--json")
     assert result.exit_code == 0, result.output
     page = (full_run / "report.html").read_text("utf-8")

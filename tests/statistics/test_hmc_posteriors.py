@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from laws.planting import plant
+from tacit.chacha20 import CHACHA20
 from tacit.inference import HMC, hmc
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
-from tacit.rng import CHACHA20, seeded_key
+from tacit.rng import seeded_key
 from tacit.typing import Record
 
 

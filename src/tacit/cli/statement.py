@@ -76,8 +76,6 @@ def _print(found: Verification) -> None:
             "  by dp_accounting's privacy loss distributions, from the statement alone",
             style="dim",
         )
-    if found.note:
-        console.print(f"  {found.note}", style="yellow", markup=False)
 
 
 def explain(

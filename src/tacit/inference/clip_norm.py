@@ -12,7 +12,7 @@ from tacit.inference.method import objective_of
 from tacit.models import Model, Moments
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.charging import charged_key
-from tacit.privacy.clipping import squared_norms
+from tacit.privacy.clipping.bounds import squared_norms
 from tacit.privacy.cost import Cost
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch

@@ -13,13 +13,8 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.calibration import largest_batch, most_steps, smallest_noise
 from tacit.privacy.cost import Cost, composed, repeated
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
-from tacit.privacy.statement import (
-    describe_engine,
-    describe_release,
-    engines_in,
-    method_name,
-    releases_made,
-)
+from tacit.privacy.statement.construction import engines_in, method_name, releases_made
+from tacit.privacy.statement.text import describe_engine, describe_release
 
 if TYPE_CHECKING:
     from rich.panel import Panel

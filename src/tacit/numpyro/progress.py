@@ -152,7 +152,7 @@ def run_steps(
             states=jax.tree.map(lambda leaf: leaf[None], state.public),
             kept=None,
             info=None,
-            cost=Cost.nothing() if start == 0 else Cost(method.cost(start), seed is None),
+            cost=Cost.nothing() if start == 0 else Cost(method.cost(start), is_secure=seed is None),
             run_id=run_id,
             declared=prepared.declared_of(state),
         ),

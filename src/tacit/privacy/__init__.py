@@ -1,1 +1,1 @@
-"""The private engine: sampling, clipping, noise, accounting; it knows nothing of Bayes."""
+"""Privacy: sampling, clipping, noise, accounting; it knows nothing of Bayes."""

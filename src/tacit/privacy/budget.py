@@ -131,6 +131,13 @@ class RunRequest:
     records: Any = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.cost, Cost):
+            raise InvalidArgumentError(
+                f"cost must be a Cost, which says whether its noise is secret; got {self.cost!r}."
+                " Give Cost(event, is_secure=...)."
+            )
+
     def require_adjacency(self, adjacency: Adjacency) -> None:
         """Raises unless a ledger of this adjacency may count the run.
 

@@ -1,15 +1,14 @@
-"""Cost: what releases cost, as data, and what else must be told wherever they are counted.
+"""Cost: what releases cost, as data that budgets, ledgers, plans and statements take.
 
-A cost is written to JSON by name and fields, so that a statement can be checked, and an accountant
-run again, from the file alone. Old statements and ledgers hold events that nothing emits any more
-(``TruncatedSubsampledGaussianDpEvent``, a Poisson batch cut at a capacity); they are still read and
-accounted for.
+A `Cost` is an event and whether its noise is secret. An event is a tree of dp_accounting's classes
+and two of our own; it is written to JSON by name and fields, so that a statement can be checked,
+and an accountant run again, from the file alone.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -32,6 +31,41 @@ __all__ = [
     "num_shards",
     "repeated",
 ]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What was released on some records, or will be. Costs add up.
+
+    Attributes:
+      event: what an accountant turns into epsilon.
+      is_secure: whether all of the noise comes from secret keys; a seed is not secret.
+
+    Example:
+      >>> first = Cost(dp_accounting.GaussianDpEvent(4.0), is_secure=True)
+      >>> second = Cost(dp_accounting.GaussianDpEvent(4.0), is_secure=False)
+      >>> (first + second).is_secure
+      False
+      >>> first + Cost.nothing() == first
+      True
+    """
+
+    event: DpEvent
+    is_secure: bool = field(kw_only=True)
+
+    @classmethod
+    def nothing(cls) -> Self:
+        """The cost of no release."""
+        return cls(dp_accounting.NoOpDpEvent(), is_secure=True)
+
+    def __add__(self, other: "Cost") -> "Cost":
+        event = composed(self.event, other.event)
+        return Cost(event, is_secure=self.is_secure and other.is_secure)
+
+
+def event_of(cost: Cost | DpEvent) -> DpEvent:
+    """Returns what an accountant takes; whether noise is secret does not change epsilon."""
+    return cost.event if isinstance(cost, Cost) else cost
 
 
 @attrs.frozen
@@ -103,7 +137,6 @@ _KNOWN = {
         dp_accounting.NonPrivateDpEvent,
         dp_accounting.GaussianDpEvent,
         dp_accounting.PoissonSampledDpEvent,
-        dp_accounting.TruncatedSubsampledGaussianDpEvent,
         ConditionedPoissonDpEvent,
         dp_accounting.SampledWithoutReplacementDpEvent,
         dp_accounting.SelfComposedDpEvent,
@@ -178,7 +211,7 @@ def noise_multipliers(event: DpEvent, count: int = 1) -> Iterator[tuple[float, i
             | dp_accounting.SampledWithoutReplacementDpEvent()
         ):
             yield from noise_multipliers(event.event, count)
-        case dp_accounting.GaussianDpEvent() | dp_accounting.TruncatedSubsampledGaussianDpEvent():
+        case dp_accounting.GaussianDpEvent():
             yield float(event.noise_multiplier), count
         case _:
             raise _unknown(event)
@@ -252,37 +285,3 @@ def _hashable(event: DpEvent) -> DpEvent:
 
 def _unknown(event: DpEvent) -> InvalidArgumentError:
     return InvalidArgumentError(f"event must be one that tacit can account; got {event!r}.")
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What was released on some records, or will be. Costs add up.
-
-    Attributes:
-      event: what an accountant turns into epsilon.
-      is_secure: whether all of the noise comes from secret keys; a seed is not secret.
-
-    Example:
-      >>> first = Cost(dp_accounting.GaussianDpEvent(4.0))
-      >>> second = Cost(dp_accounting.GaussianDpEvent(4.0), is_secure=False)
-      >>> (first + second).is_secure
-      False
-      >>> first + Cost.nothing() == first
-      True
-    """
-
-    event: DpEvent
-    is_secure: bool = True
-
-    @classmethod
-    def nothing(cls) -> Self:
-        """The cost of no release."""
-        return cls(dp_accounting.NoOpDpEvent())
-
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(composed(self.event, other.event), self.is_secure and other.is_secure)
-
-
-def event_of(cost: Cost | DpEvent) -> DpEvent:
-    """Returns what an accountant takes; whether noise is secret does not change epsilon."""
-    return cost.event if isinstance(cost, Cost) else cost

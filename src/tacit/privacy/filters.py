@@ -33,6 +33,8 @@ paid and not yet released only makes s_t larger than (1) needs.
 
 The Gaussian filter. Full-batch Gaussian releases with sum of mu^2 at most B, however chosen, are as
 private as one Gaussian with mu^2 = B (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2022).
+
+`Spending` is what was paid under a filter, and `FilterAccountant` accounts for a cost on top of it.
 """
 
 import math
@@ -48,7 +50,8 @@ from scipy.special import logsumexp
 
 from tacit import _check
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.privacy.accounting import GDP, RDP, gaussian, renyi, round_up
+from tacit.privacy.accounting import GDP, RDP, renyi, round_up
+from tacit.privacy.accounting.pairs import gaussian_epsilon
 from tacit.privacy.accounting.rules import Adjacency
 
 __all__ = ["Filter", "FilterAccountant", "GDPFilter", "RDPFilter", "Spending", "filter_from_json"]
@@ -230,7 +233,7 @@ class GDPFilter:
 
     def spent(self, total: Values, *, delta: float) -> float:
         """The epsilon of one Gaussian that is as private."""
-        return gaussian.epsilon_of(math.sqrt(total[0]), delta)
+        return gaussian_epsilon(math.sqrt(total[0]), delta)
 
     def to_json(self) -> dict[str, Any]:
         """The budget is all there is."""
@@ -275,12 +278,9 @@ class Spending:
       rule: the filter.
       total: what the costs add up to.
       num_charges: how many costs there were.
-      delta: the part of the filter's delta that costs may use: all of it, except in a ledger file
-        that set some aside (`tacit.privacy.ledger.state`).
 
     Example:
       >>> import dp_accounting as dpa
-      >>> from tacit.privacy.filters import GDPFilter
       >>> spending = Spending.none(GDPFilter(epsilon=1.0, delta=1e-5))
       >>> round(spending.plus(dpa.GaussianDpEvent(5.0)).epsilon, 2)
       0.73
@@ -289,12 +289,11 @@ class Spending:
     rule: Filter
     total: NDArray[np.float64]
     num_charges: int
-    delta: float
 
     @classmethod
     def none(cls, rule: Filter) -> Self:
         """Nothing paid yet."""
-        return cls(rule, rule.nothing(), 0, rule.delta)
+        return cls(rule, rule.nothing(), 0)
 
     def plus(self, cost: DpEvent) -> Self:
         """What it would be with one more cost."""
@@ -307,7 +306,7 @@ class Spending:
     @property
     def epsilon(self) -> float:
         """The part of the budget's epsilon that is used up."""
-        return self.rule.spent(self.total, delta=self.delta) if self.total.any() else 0.0
+        return self.rule.spent(self.total, delta=self.rule.delta) if self.total.any() else 0.0
 
     @property
     def is_within_budget(self) -> bool:
@@ -363,7 +362,7 @@ class FilterAccountant:
         """The epsilon of all that was paid and of this cost."""
         _check.fraction(one=False, delta=delta)
         after = self.before.plus(cost)
-        return after.rule.spent(after.total, delta=min(delta, after.delta))
+        return after.rule.spent(after.total, delta=min(delta, after.rule.delta))
 
     def delta(self, cost: DpEvent, *, epsilon: float) -> float:
         """The delta of all that was paid and of this cost."""

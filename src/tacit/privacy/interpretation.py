@@ -12,7 +12,6 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, PLD, Accountant, Adjacency, round_up
 from tacit.privacy.cost import event_from_json
-from tacit.privacy.statement.fields import stated_tail
 from tacit.privacy.trade_off import TradeOff, gaussian_mu, posterior_probability
 
 __all__ = ["Explanation", "explain", "explain_cost", "explain_statement"]
@@ -172,8 +171,7 @@ def explain_statement(statement: Mapping[str, Any]) -> Explanation:
       statement: what ``Statement.to_json`` returned, or ``statement.json`` holds.
     """
     try:
-        delta, tail = float(statement["delta"]), stated_tail(statement)
-        epsilon = float(statement["epsilon"])
+        delta, epsilon = float(statement["delta"]), float(statement["epsilon"])
         adjacency = Adjacency(str(statement["adjacency"]).partition(":")[0])
         cost = event_from_json(statement["cost"])
         is_bound, is_secure = bool(statement["is_bound"]), bool(statement["is_secure"])
@@ -183,7 +181,7 @@ def explain_statement(statement: Mapping[str, Any]) -> Explanation:
         ) from None
     if math.isinf(epsilon):
         return explain(epsilon=epsilon, delta=delta)
-    trade_off = TradeOff.of_cost(cost, PLD(adjacency=adjacency), slack=tail)
+    trade_off = TradeOff.of_cost(cost, PLD(adjacency=adjacency))
     explanation = Explanation(epsilon=epsilon, delta=delta, trade_off=trade_off, is_executed=True)
     if not is_secure:
         return replace(

@@ -27,7 +27,8 @@ under another nonce. ``tests/privacy/rounded_gaussian_vectors.json`` has words a
 an implementation with.
 
 Hardly any column needs its further words. Double precision with a proven error bound decides all
-but about ``2^-44 ratio`` of them; `tacit.privacy.refinement` decides those, one after the other.
+but about ``2^-44 ratio`` of them; those are refined, one after the other, to 350 bits
+(`tacit.privacy.refinement` has both).
 How long a draw takes therefore depends on the noise, though never on the records.
 
 Reference:
@@ -35,7 +36,6 @@ Reference:
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -45,16 +45,14 @@ import numpy as np
 from jax import lax
 
 from tacit import _check, native
+from tacit.chacha20 import CHACHA20, words_between
 from tacit.errors import InvalidArgumentError
+from tacit.privacy import refinement
 from tacit.privacy.lattice import LIMB_BITS
-from tacit.privacy.refinement import FURTHER_WORDS, LARGEST_RATIO, refined, split_words
-from tacit.rng import CHACHA20, words_between
+from tacit.privacy.refinement import FURTHER_WORDS, LARGEST_RATIO
 from tacit.typing import Array, Key, Tree
 
 __all__ = ["integers_from_words", "noisy", "rounded_gaussian"]
-
-# The bound on the relative error of a value in double precision; see `_values_and_errors`.
-_RELATIVE_ERROR = 2.0**-46
 
 # Limbs of a sum that the native kernel adds.
 _MOST_LIMBS = 2
@@ -62,7 +60,7 @@ _MOST_LIMBS = 2
 # Columns that are drawn together: their words and intermediate results stay in the cache.
 _PART = 32768
 
-Release: TypeAlias = Callable[[Array, Array, Tree], Tree]
+_Finish: TypeAlias = Callable[[Array, Array, Tree], Tree]
 """Makes the result of some columns from their high and low words and the integers."""
 
 
@@ -191,7 +189,7 @@ def _rounded_gaussian(
         ratio,
         first_column,
         results=(((2, length), jnp.int32), ((2, length), jnp.uint32)),
-        attributes={"num_columns": num_columns, "relative_error": _bits(_RELATIVE_ERROR)},
+        attributes={"num_columns": num_columns, "relative_error": _bits(refinement.RELATIVE_ERROR)},
         static={"num_columns": num_columns, "length": length},
     )
     return high, low
@@ -237,7 +235,7 @@ def _noisy(
         integers,
         scale,
         results=(((2, length), dtype),),
-        attributes={"num_columns": num_columns, "relative_error": _bits(_RELATIVE_ERROR)},
+        attributes={"num_columns": num_columns, "relative_error": _bits(refinement.RELATIVE_ERROR)},
         static={"num_columns": num_columns, "dtype": dtype},
     )[0]
 
@@ -252,7 +250,7 @@ def _noisy_in_jax(
     num_columns: int,
     dtype: Any,
 ) -> Array:
-    def release(high: Array, low: Array, limbs: Array) -> Array:
+    def finish(high: Array, low: Array, limbs: Array) -> Array:
         with jax.enable_x64(True):
             total = (high.astype(jnp.int64) << 32) | low.astype(jnp.int64)
             for i, limb in enumerate(limbs):
@@ -263,7 +261,7 @@ def _noisy_in_jax(
     return _drawn(
         _as_key(key),
         integers,
-        release,
+        finish,
         ratio=ratio,
         first_column=first_column,
         num_columns=num_columns,
@@ -289,14 +287,14 @@ def _bits(number: float) -> int:
 def _drawn(
     key: Key,
     integers: Tree,
-    release: Release,
+    finish: _Finish,
     *,
     ratio: Array,
     first_column: Array,
     num_columns: int,
     length: int,
 ) -> Tree:
-    """Draws part by part and returns what ``release`` makes of the draw and of the integers."""
+    """Draws part by part and returns what ``finish`` makes of the draw and of the integers."""
     # Of another generator any slice takes the whole draw.
     part = min(length, _PART) if jax.random.key_impl(key) == CHACHA20 else length
     rows = np.arange(4, dtype=np.uint32) * np.uint32(num_columns)
@@ -313,7 +311,7 @@ def _drawn(
             return jax.random.bits(own_key, (2, FURTHER_WORDS), jnp.uint32)
 
         own = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, part, axis=-1), integers)
-        return _decided(words, further_words, ratio, own, release)
+        return _decided(words, further_words, ratio, own, finish)
 
     if part == length:
         return of_part(jnp.uint32(0))
@@ -371,15 +369,15 @@ def _decided(
     further_words: Callable[[Array], Array],
     ratio: Array,
     integers: Tree,
-    release: Release,
+    finish: _Finish,
 ) -> Tree:
-    """Returns what ``release`` makes of the draw's high and low words and of the integers.
+    """Returns what ``finish`` makes of the draw's high and low words and of the integers.
 
     It is applied to all columns at once, and again to each that had to be refined: so the integers
     of the draw need not be kept.
     """
-    high, low, undecided = _in_double_precision(words, ratio)
-    released = release(high, low, integers)
+    high, low, undecided = refinement.in_double_precision(words, ratio)
+    released = finish(high, low, integers)
     if not undecided.size:
         return released
 
@@ -389,102 +387,13 @@ def _decided(
         released, undecided = state
         column, _ = lax.optimization_barrier((jnp.argmax(undecided), undecided))
         own_words = lax.dynamic_index_in_dim(words, column, axis=-1, keepdims=False)
-        pair = refined(own_words, further_words(column), ratio)
+        pair = refinement.refined(own_words, further_words(column), ratio)
         own = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, column, 1, axis=-1), integers)
         released = jax.tree.map(
             lambda x, new: lax.dynamic_update_slice_in_dim(x, new, column, axis=-1),
             released,
-            release(pair[0][:, None], pair[1][:, None], own),
+            finish(pair[0][:, None], pair[1][:, None], own),
         )
         return released, undecided.at[column].set(False)
 
     return lax.while_loop(lambda state: state[1].any(), refine, (released, undecided))[0]
-
-
-def _in_double_precision(words: Array, ratio: Array) -> tuple[Array, Array, Array]:
-    """Returns the high and low words of the integers, and which columns are undecided.
-
-    Guarantee:
-      Columns that are decided have the integers that are defined. A column in the lowest cell of u,
-      whose radius has no bound, never is.
-    """
-    with jax.enable_x64(True):
-        decided, rows = (words[0] | words[1]) != 0, []
-        for value, error in _values_and_errors(words, ratio):
-            nearest = lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN)
-            decided &= 0.5 - jnp.abs(value - nearest) > error
-            rows.append(split_words(nearest.astype(jnp.int64)))
-        (high_x, low_x), (high_y, low_y) = rows
-        return jnp.stack([high_x, high_y]), jnp.stack([low_x, low_y]), ~decided
-
-
-def _values_and_errors(words: Array, ratio: Array) -> list[tuple[Array, Array]]:
-    """Returns the two values of each column before rounding, and bounds on their errors.
-
-    Guarantee:
-      The values that are defined, whatever the further words, are within the errors of the
-      ones returned, unless u is in the lowest cell. So are distances to the next half.
-
-    Derivation. Write w = 2^-53 for the unit roundoff. The first 64 bits of u name a cell whose
-    middle is u' = (U + 1/2) 2^-64. Write p for u', or for 1 - u' where the first bit is 1: then p
-    comes from the complemented bits and has a relative error of 2 w, however near u is to one.
-
-    * -ln u' = -e ln 2 - ln f, where f 2^e = u' and f lies between 0.7 and 1.42, and
-      ln f = 2 atanh(s), s = (f - 1) / (f + 1). There f - 1 is exact, or -p where e = 0. So s has a
-      relative error of at most 5 w, beside an absolute one of 2 w where e < 0. Ten terms of the
-      series leave out 2^-55 of it, and Horner's rule adds 4 w because its terms fall
-      by a factor of 34. Where e < 0 the sum is at least 0.34 and at least half of -e ln 2, whose
-      error is 2 w of itself. So -ln u' has a relative error of at most 24 w and its root 13 w.
-    * theta has a relative error of 5 w. Nine terms of sine and cosine leave out 2^-58. With
-      Horner's rule (terms fall by a factor of 3 at least) the relative errors are below 10 w.
-    * The products with the ratio and the root add 3 w. In all this is less than 32 w = 2^-48 of
-      the value; the bound is 2^-46.
-    * The cells: within one, unless it is the lowest, ln u is within (3/2) 2^-65 / u' of ln u', so
-      the root of -2 ln u moves by at most (3/2) 2^-64 / (u' R) with R the root in the middle. An
-      angle moves by at most 2^-62, and so do its sine and cosine. The bound is 2^-63 / (u' R) +
-      2^-61 R, times the ratio. A column in the lowest cell is always undecided.
-    * The distance from the value to the next half is computed to within 2^-53; the bound is 2^-50.
-
-    Where a compiler contracts a product and a sum, one rounding less happens.
-    """
-    with jax.enable_x64(True):
-        factor = lax.bitcast_convert_type(ratio, jnp.float64)
-        w0, w1, w2, w3 = words
-        near_one = w0 >> 31 == 1
-        flip = jnp.where(near_one, np.uint32(0xFFFFFFFF), np.uint32(0))
-        p = _binary_fraction(w0 ^ flip, w1 ^ flip, num_bits=64)
-        u = jnp.where(near_one, 1 - p, p)
-        # The exponent that leaves a fraction from 0.707 to 1.414, and that fraction.
-        bits = lax.bitcast_convert_type(u, jnp.int64)
-        e = (bits - np.int64(0x3FE6A09E00000000)) >> 52
-        f = lax.bitcast_convert_type(bits - (e << 52), jnp.float64)
-        s = jnp.where(e == 0, -p, f - 1) / (f + 1)
-        series = s * _polynomial(s * s, [4 / (2 * n + 1) for n in range(10)])
-        radius = jnp.sqrt(e.astype(jnp.int32).astype(jnp.float64) * -math.log(4) - series)
-
-        theta = _binary_fraction(w2 & 0x1FFFFFFF, w3, num_bits=61) * (math.pi / 4)
-        square, factorial = theta * theta, math.factorial
-        sine = theta * _polynomial(square, [(-1) ** n / factorial(2 * n + 1) for n in range(9)])
-        cosine = _polynomial(square, [(-1) ** n / factorial(2 * n) for n in range(9)])
-        exchanged = (w2 >> 29) & 1 == 1
-        x = jnp.where(exchanged, sine, cosine) * jnp.where(w2 >> 31 == 1, -1.0, 1.0)
-        y = jnp.where(exchanged, cosine, sine) * jnp.where((w2 >> 30) & 1 == 1, -1.0, 1.0)
-
-        spread = factor * (2.0**-63 / (u * radius) + 2.0**-61 * radius) + 2.0**-50
-        values = (factor * radius * x, factor * radius * y)
-        return [(value, _RELATIVE_ERROR * jnp.abs(value) + spread) for value in values]
-
-
-def _binary_fraction(high: Array, low: Array, *, num_bits: int) -> Array:
-    """Returns the middle of the cell that two words name behind the binary point."""
-    # The first word is below 2**31, where conversion from a signed integer is faster and equal.
-    upper = high.astype(jnp.int32).astype(jnp.float64) * 2.0 ** (32 - num_bits)
-    return upper + (low.astype(jnp.float64) + 0.5) * 2.0**-num_bits
-
-
-def _polynomial(x: Array, coefficients: list[float]) -> Array:
-    """Horner's rule; the constant coefficient comes first."""
-    value = jnp.full_like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        value = value * x + coefficient
-    return value

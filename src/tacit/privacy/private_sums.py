@@ -1,4 +1,4 @@
-"""Sums and searches over private records beside a fit: charged first, then a few noisy sums."""
+"""Sums and searches over private records beside a fit: paid for first, then a few noisy sums."""
 
 import functools
 import math
@@ -20,7 +20,6 @@ from tacit.privacy.cost import Cost, repeated
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
-from tacit.privacy.statement import Statement, make_statement
 from tacit.typing import Key, Scalar, Tree
 
 __all__ = ["Bisection", "NoisySums", "mean_interval", "noisy_sums"]
@@ -32,15 +31,21 @@ class NoisySums:
 
     Attributes:
       sums: over all units.
-      noise_std: of the noise on each of them.
-      num_units: how many units there are; public.
-      statement: what is promised about it.
+      release: the engine that made them.
     """
 
     sums: NDArray[np.float64]
-    noise_std: float
-    num_units: int
-    statement: Statement
+    release: GaussianSum
+
+    @property
+    def noise_std(self) -> float:
+        """The standard deviation of the noise on each sum."""
+        return self.release.noise_std
+
+    @property
+    def num_units(self) -> int:
+        """How many units there are; public."""
+        return self.release.sampling.num_records
 
 
 def noisy_sums(
@@ -52,8 +57,8 @@ def noisy_sums(
     groups: NDArray[np.int64] | None = None,
     ledger: DataSetLedger | None = None,
     seed: int | None = None,
-) -> NoisySums:
-    """Returns the noisy sum of one vector for each unit of privacy.
+) -> tuple[NoisySums, Cost]:
+    """Returns the noisy sum of one vector for each unit of privacy, and what it cost.
 
     Guarantee:
       One full-batch Gaussian release within the budget, and charged to the ledger before it is
@@ -69,7 +74,7 @@ def noisy_sums(
       seed: for tests only; INSECURE.
 
     Example:
-      >>> found = noisy_sums(
+      >>> found, cost = noisy_sums(
       ...     np.ones((1000, 1)), max_norm=1.0, budget=Budget(1.0, 1e-6), purpose="a count", seed=0
       ... )
       >>> bool(abs(found.sums[0] - 1000) < 5 * found.noise_std)
@@ -88,29 +93,9 @@ def noisy_sums(
     noise = _noise(release, budget, ledger)
     release = replace(release, noise_multiplier=noise)
     data = jnp.asarray(rows, jnp.float32)
-    statement = make_statement(
-        cost=Cost(release.cost, is_secure=seed is None),
-        budget=budget,
-        unit="one record (one row)" if groups is None else "one person, with all their rows",
-        num_units=num_units,
-        method=release,
-        tuning="none",
-        intended_use=purpose,
-        is_charged=ledger is not None,
-    )
-    statement = replace(
-        statement,
-        artefacts_covered=["the figures of this document, all of them computed from one release"],
-        metrics_data="these records, as this statement says",
-    )
-    key, _ = charged_key(release.cost, budget=budget, ledger=ledger, seed=seed, purpose=purpose)
+    key, cost = charged_key(release.cost, budget=budget, ledger=ledger, seed=seed, purpose=purpose)
     sums = jax.jit(lambda key, data: release(key, lambda own, _: own, data))(key, data)
-    return NoisySums(
-        sums=np.asarray(sums, np.float64),
-        noise_std=release.noise_std,
-        num_units=num_units,
-        statement=statement,
-    )
+    return NoisySums(sums=np.asarray(sums, np.float64), release=release), cost
 
 
 def _noise(release: GaussianSum, budget: Budget, ledger: DataSetLedger | None) -> float:

@@ -1,12 +1,14 @@
-"""Rounded normals to 350 bits, for the few that double precision cannot decide.
+"""The integers of rounded normals: double precision where its error bound decides, else 350 bits.
 
-The calculation is a list of lines of one form, a + b c or a - b c, which a loop works off. So the
+`in_double_precision` computes all columns of a draw at once, with a proven bound on the error of
+each value, and leaves undecided those that lie too near to a half. `refined` decides them, one
+after the other.
+
+Its calculation is a list of lines of one form, a + b c or a - b c, which a loop works off. So the
 multiplication is compiled once. XLA also compiles the whole loop as one kernel, because its body
 touches less than a kilobyte. Products written one after the other would take most of a second to
-compile in every program with noise.
-
-A number is positive or zero and has 18 digits to base 2^28, four of them before the point. Line i
-writes number i after the constants and the inputs.
+compile in every program with noise. A number is positive or zero and has 18 digits to base 2^28,
+four of them before the point. Line i writes number i after the constants and the inputs.
 """
 
 import math
@@ -18,7 +20,16 @@ from jax import lax
 
 from tacit.typing import Array
 
-__all__ = ["FURTHER_WORDS", "LARGEST_RATIO", "refined", "split_words"]
+__all__ = [
+    "FURTHER_WORDS",
+    "LARGEST_RATIO",
+    "RELATIVE_ERROR",
+    "in_double_precision",
+    "refined",
+]
+
+RELATIVE_ERROR = 2.0**-46
+"""The bound on the relative error of a value in double precision; see `_values_and_errors`."""
 
 FURTHER_WORDS = 8
 """How many words each uniform has after its first two."""
@@ -32,6 +43,95 @@ _DIGITS = _WHOLE + _FRACTION
 _LARGEST_DIGIT = (1 << _BITS) - 1
 _UNIT = 1 << _BITS * _FRACTION  # one, in units of the last digit
 _LOG_TERMS, _COSINE_TERMS = 360, 44
+
+
+def in_double_precision(words: Array, ratio: Array) -> tuple[Array, Array, Array]:
+    """Returns the high and low words of the integers, and which columns are undecided.
+
+    Guarantee:
+      Columns that are decided have the integers that are defined. A column in the lowest cell of u,
+      whose radius has no bound, never is.
+    """
+    with jax.enable_x64(True):
+        decided, rows = (words[0] | words[1]) != 0, []
+        for value, error in _values_and_errors(words, ratio):
+            nearest = lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN)
+            decided &= 0.5 - jnp.abs(value - nearest) > error
+            rows.append(_split_words(nearest.astype(jnp.int64)))
+        (high_x, low_x), (high_y, low_y) = rows
+        return jnp.stack([high_x, high_y]), jnp.stack([low_x, low_y]), ~decided
+
+
+def _values_and_errors(words: Array, ratio: Array) -> list[tuple[Array, Array]]:
+    """Returns the two values of each column before rounding, and bounds on their errors.
+
+    Guarantee:
+      The values that are defined, whatever the further words, are within the errors of the
+      ones returned, unless u is in the lowest cell. So are distances to the next half.
+
+    Derivation. Write w = 2^-53 for the unit roundoff. The first 64 bits of u name a cell whose
+    middle is u' = (U + 1/2) 2^-64. Write p for u', or for 1 - u' where the first bit is 1: then p
+    comes from the complemented bits and has a relative error of 2 w, however near u is to one.
+
+    * -ln u' = -e ln 2 - ln f, where f 2^e = u' and f lies between 0.7 and 1.42, and
+      ln f = 2 atanh(s), s = (f - 1) / (f + 1). There f - 1 is exact, or -p where e = 0. So s has a
+      relative error of at most 5 w, beside an absolute one of 2 w where e < 0. Ten terms of the
+      series leave out 2^-55 of it, and Horner's rule adds 4 w because its terms fall
+      by a factor of 34. Where e < 0 the sum is at least 0.34 and at least half of -e ln 2, whose
+      error is 2 w of itself. So -ln u' has a relative error of at most 24 w and its root 13 w.
+    * theta has a relative error of 5 w. Nine terms of sine and cosine leave out 2^-58. With
+      Horner's rule (terms fall by a factor of 3 at least) the relative errors are below 10 w.
+    * The products with the ratio and the root add 3 w. In all this is less than 32 w = 2^-48 of
+      the value; the bound is 2^-46.
+    * The cells: within one, unless it is the lowest, ln u is within (3/2) 2^-65 / u' of ln u', so
+      the root of -2 ln u moves by at most (3/2) 2^-64 / (u' R) with R the root in the middle. An
+      angle moves by at most 2^-62, and so do its sine and cosine. The bound is 2^-63 / (u' R) +
+      2^-61 R, times the ratio. A column in the lowest cell is always undecided.
+    * The distance from the value to the next half is computed to within 2^-53; the bound is 2^-50.
+
+    Where a compiler contracts a product and a sum, one rounding less happens.
+    """
+    with jax.enable_x64(True):
+        factor = lax.bitcast_convert_type(ratio, jnp.float64)
+        w0, w1, w2, w3 = words
+        near_one = w0 >> 31 == 1
+        flip = jnp.where(near_one, np.uint32(0xFFFFFFFF), np.uint32(0))
+        p = _binary_fraction(w0 ^ flip, w1 ^ flip, num_bits=64)
+        u = jnp.where(near_one, 1 - p, p)
+        # The exponent that leaves a fraction from 0.707 to 1.414, and that fraction.
+        bits = lax.bitcast_convert_type(u, jnp.int64)
+        e = (bits - np.int64(0x3FE6A09E00000000)) >> 52
+        f = lax.bitcast_convert_type(bits - (e << 52), jnp.float64)
+        s = jnp.where(e == 0, -p, f - 1) / (f + 1)
+        series = s * _polynomial(s * s, [4 / (2 * n + 1) for n in range(10)])
+        radius = jnp.sqrt(e.astype(jnp.int32).astype(jnp.float64) * -math.log(4) - series)
+
+        theta = _binary_fraction(w2 & 0x1FFFFFFF, w3, num_bits=61) * (math.pi / 4)
+        square, factorial = theta * theta, math.factorial
+        sine = theta * _polynomial(square, [(-1) ** n / factorial(2 * n + 1) for n in range(9)])
+        cosine = _polynomial(square, [(-1) ** n / factorial(2 * n) for n in range(9)])
+        exchanged = (w2 >> 29) & 1 == 1
+        x = jnp.where(exchanged, sine, cosine) * jnp.where(w2 >> 31 == 1, -1.0, 1.0)
+        y = jnp.where(exchanged, cosine, sine) * jnp.where((w2 >> 30) & 1 == 1, -1.0, 1.0)
+
+        spread = factor * (2.0**-63 / (u * radius) + 2.0**-61 * radius) + 2.0**-50
+        values = (factor * radius * x, factor * radius * y)
+        return [(value, RELATIVE_ERROR * jnp.abs(value) + spread) for value in values]
+
+
+def _binary_fraction(high: Array, low: Array, *, num_bits: int) -> Array:
+    """Returns the middle of the cell that two words name behind the binary point."""
+    # The first word is below 2**31, where conversion from a signed integer is faster and equal.
+    upper = high.astype(jnp.int32).astype(jnp.float64) * 2.0 ** (32 - num_bits)
+    return upper + (low.astype(jnp.float64) + 0.5) * 2.0**-num_bits
+
+
+def _polynomial(x: Array, coefficients: list[float]) -> Array:
+    """Horner's rule; the constant coefficient comes first."""
+    value = jnp.full_like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * x + coefficient
+    return value
 
 
 def refined(words: Array, further: Array, ratio: Array) -> tuple[Array, Array]:
@@ -80,10 +180,10 @@ def refined(words: Array, further: Array, ratio: Array) -> tuple[Array, Array]:
         magnitude = (high.astype(jnp.int64) << _BITS) + low + above
         negative, exchanged = (words[2] >> np.array([[31, 30], [29, 29]], np.uint32)) & 1 == 1
         magnitude = jnp.where(exchanged, magnitude[::-1], magnitude)
-        return split_words(jnp.where(negative, -magnitude, magnitude))
+        return _split_words(jnp.where(negative, -magnitude, magnitude))
 
 
-def split_words(integers: Array) -> tuple[Array, Array]:
+def _split_words(integers: Array) -> tuple[Array, Array]:
     """Returns the int32 high and uint32 low words of int64 numbers, in a 64-bit context."""
     return (integers >> 32).astype(jnp.int32), integers.astype(jnp.uint32)
 

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, Accountant, delta_curve, gaussian
+from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, Accountant
+from tacit.privacy.accounting.pairs import gaussian_delta
 
 __all__ = ["TradeOff", "gaussian_mu", "posterior_probability"]
 
@@ -65,31 +66,27 @@ class TradeOff:
         return cls.of_cost(GaussianDpEvent(1 / mu), GDP())
 
     @classmethod
-    def of_cost(
-        cls, cost: DpEvent, accountant: Accountant = DEFAULT_ACCOUNTANT, *, slack: float = 0.0
-    ) -> Self:
+    def of_cost(cls, cost: DpEvent, accountant: Accountant = DEFAULT_ACCOUNTANT) -> Self:
         """The curve of a cost; exact where the accountant is, up to its grid.
 
         Args:
           cost: what is, or was, executed.
           accountant: gives delta at every epsilon.
-          slack: is added to every delta, such as the cut tail of a statement of format 1.
         """
-        _check.fraction(zero=True, slack=slack)
         largest = accountant.epsilon(cost, delta=_SMALLEST_DELTA)
         if math.isinf(largest):
             return cls.of_promise(epsilon=math.inf, delta=1.0)
         epsilons = np.linspace(0.0, largest, _NUM_POINTS)
-        curve = cls(epsilons, delta_curve(cost, list(epsilons), accountant))
+        curve = cls(epsilons, _deltas(cost, epsilons, accountant))
         # A finer look where the numbers that people ask for are decided.
         width = epsilons[1] if largest > 0 else 1.0
         best = np.unique([curve._deciding(rate) for rate in _REFINED_RATES])
         finer = np.unique(np.concatenate([e + width * np.linspace(-1, 1, 33) for e in best]))
         finer = np.setdiff1d(finer[finer > 0], epsilons)
         both = np.concatenate([epsilons, finer])
-        deltas = np.concatenate([curve.deltas, delta_curve(cost, list(finer), accountant)])
+        deltas = np.concatenate([curve.deltas, _deltas(cost, finer, accountant)])
         order = np.argsort(both)
-        return cls(both[order], np.minimum(1.0, deltas[order] + slack))
+        return cls(both[order], deltas[order])
 
     def true_positive_rate(self, false_positive_rate: ArrayLike) -> NDArray[np.float64]:
         """The most true positives at these rates of false positives."""
@@ -124,6 +121,12 @@ class TradeOff:
 
     def _deciding(self, rate: float) -> float:
         return float(self.epsilons[np.argmin(self._bounds(np.asarray(rate)))])
+
+
+def _deltas(
+    cost: DpEvent, epsilons: NDArray[np.float64], accountant: Accountant
+) -> NDArray[np.float64]:
+    return np.array([accountant.delta(cost, epsilon=float(epsilon)) for epsilon in epsilons])
 
 
 def posterior_probability(prior: float, *, epsilon: float) -> float:
@@ -162,13 +165,13 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     if math.isinf(epsilon):
         return math.inf
     low, high = 0.0, 1.0
-    while gaussian.delta_of(high, epsilon) < delta:
+    while gaussian_delta(high, epsilon) < delta:
         low, high = high, 2 * high
     while True:
         middle = (low + high) / 2
         if not low < middle < high:
             return high
-        if gaussian.delta_of(middle, epsilon) < delta:
+        if gaussian_delta(middle, epsilon) < delta:
             low = middle
         else:
             high = middle

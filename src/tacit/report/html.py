@@ -78,7 +78,7 @@ _ACCOUNTANTS = {
 }
 _BATCHES = {
     "Poisson batch": "zhu2019poisson",
-    "truncated Poisson batch": "zhu2019poisson",
+    "Poisson batch of bounded size": "zhu2019poisson",
     "fixed-size batch": "balle2018privacy",
 }
 _CERTIFICATES = {

@@ -167,8 +167,8 @@ def verified(run: Run) -> str:
         return found.verdict
     return (
         f"Verified when this page was made: epsilon {round_up(found.claimed)} is claimed, a second"
-        f" accountant finds {found.recomputed:.4f}. {found.note}"
-    ).rstrip()
+        f" accountant finds {found.recomputed:.4f}."
+    )
 
 
 def _is_unpaid(document: Mapping[str, Any] | None) -> bool:

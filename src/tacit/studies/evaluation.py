@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from tacit import metrics
 from tacit.certify import Certificate
 from tacit.metrics import ClassificationUncertainty, Interval, RegressionUncertainty
 from tacit.privacy.budget import Budget
+from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import DataSetLedger
-from tacit.privacy.private_sums import mean_interval, noisy_sums
-from tacit.privacy.statement import Statement
+from tacit.privacy.private_sums import NoisySums, mean_interval, noisy_sums
+from tacit.privacy.statement import Statement, make_statement
 
 __all__ = [
     "METHOD",
@@ -23,6 +25,7 @@ __all__ = [
     "evaluate_predictions",
     "histogram",
     "private_certificate_points",
+    "statement_of_sums",
 ]
 
 Floats = NDArray[np.float64]
@@ -223,7 +226,7 @@ def private_certificate_points(
     """
     right = np.asarray(certificates[0].is_right)
     safe = [right & np.asarray(own.is_certified) for own in certificates]
-    released = noisy_sums(
+    released, cost = noisy_sums(
         np.stack([right, *safe], axis=1).astype(np.float64),
         max_norm=math.sqrt(1 + len(safe)),
         budget=budget,
@@ -239,4 +242,48 @@ def private_certificate_points(
         rows.append(
             {"radius": own.radius, "accuracy": accuracy["value"], "certified": value, **share}
         )
-    return rows, released.statement
+    statement = statement_of_sums(
+        released,
+        cost,
+        budget=budget,
+        purpose="certificate",
+        is_of_people=people is not None,
+        is_charged=ledger is not None,
+    )
+    return rows, statement
+
+
+def statement_of_sums(
+    released: NoisySums,
+    cost: Cost,
+    *,
+    budget: Budget,
+    purpose: str,
+    is_of_people: bool,
+    is_charged: bool,
+) -> Statement:
+    """Returns what is promised about figures that were all computed from one release of sums.
+
+    Args:
+      released: the sums.
+      cost: of the release.
+      budget: within which it was made.
+      purpose: what the figures are for.
+      is_of_people: whether a unit of privacy is a person with all their rows.
+      is_charged: whether a ledger was charged.
+    """
+    statement = make_statement(
+        cost=cost,
+        budget=budget,
+        unit="one person, with all their rows" if is_of_people else "one record (one row)",
+        num_units=released.num_units,
+        method=released.release,
+        tuning="none",
+        intended_use=purpose,
+        is_charged=is_charged,
+    )
+    return replace(
+        statement,
+        artefacts_covered=["the figures of this document, all of them computed from one release"],
+        metrics_data="these records, as this statement says",
+    )

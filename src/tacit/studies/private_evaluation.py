@@ -13,6 +13,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.private_sums import NoisySums, mean_interval, noisy_sums
 from tacit.privacy.statement import Statement
+from tacit.studies.evaluation import statement_of_sums
 
 __all__ = ["Groups", "evaluate_privately"]
 
@@ -73,7 +74,7 @@ def evaluate_privately(
         if isinstance(found, RegressionUncertainty)
         else _parts_of_classes(found, np.asarray(truth), groups)
     )
-    released = noisy_sums(
+    released, cost = noisy_sums(
         np.hstack(list(parts.values())),
         max_norm=math.sqrt(len(parts)),
         budget=budget,
@@ -90,7 +91,15 @@ def evaluate_privately(
     else:
         document = _document_of_classes(sums, released, found.probabilities.shape[1])
     document["subgroups"] = _subgroups(sums, released, groups)
-    return document, released.statement
+    statement = statement_of_sums(
+        released,
+        cost,
+        budget=budget,
+        purpose="evaluation",
+        is_of_people=people is not None,
+        is_charged=ledger is not None,
+    )
+    return document, statement
 
 
 def _parts_of_classes(

@@ -136,7 +136,7 @@ def over_shards(function: Callable[..., Tree], table: Spread, *arguments: Tree) 
     def on_device(table: Spread, *arguments: Tree) -> Tree:
         return function(table.shard(), *arguments)
 
-    # Varying axes are not tracked: the clipping engine tries losses out of the map's context, too.
+    # Varying axes are not tracked: clipping tries losses out of the map's context, too.
     return jax.shard_map(
         on_device,
         mesh=table.mesh,

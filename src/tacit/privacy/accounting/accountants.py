@@ -1,8 +1,7 @@
-"""Accounting: what a cost means in epsilon and delta."""
+"""Accountants: PLD, RDP and GDP turn a cost into epsilon and delta; the CLT approximates them."""
 
 import decimal
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import gaussian, renyi, rules
+from tacit.privacy.accounting import pairs, renyi, rules
 from tacit.privacy.accounting.losses import compose_losses
-from tacit.privacy.accounting.releases import Counts, Sampling, count_releases, merge_similar
+from tacit.privacy.accounting.releases import Counts, SamplingKind, distinct_releases, merge_similar
 from tacit.privacy.accounting.rules import Adjacency
 
 __all__ = [
@@ -23,12 +22,9 @@ __all__ = [
     "PLD",
     "RDP",
     "Accountant",
-    "Adjacency",
     "CLTApproximation",
     "delta",
-    "delta_curve",
     "epsilon",
-    "epsilon_curve",
     "round_up",
 ]
 
@@ -109,7 +105,7 @@ class PLD:
         counts = self._counts(cost)
         if not _is_private(counts):
             return math.inf
-        bounds = [gaussian.epsilon_of(self._unamplified(counts), delta)]
+        bounds = [pairs.gaussian_epsilon(self._unamplified(counts), delta)]
         if _needs_a_grid(counts):
             directions = compose_losses(counts, self.adjacency, self.discretisation)
             bounds.append(max((d.epsilon(delta) for d in directions), default=math.inf))
@@ -125,7 +121,7 @@ class PLD:
             return 1.0
         if math.isinf(epsilon):
             return 0.0
-        bounds = [gaussian.delta_of(self._unamplified(counts), epsilon)]
+        bounds = [pairs.gaussian_delta(self._unamplified(counts), epsilon)]
         if _needs_a_grid(counts):
             directions = compose_losses(counts, self.adjacency, self.discretisation)
             bounds.append(max((d.delta(epsilon) for d in directions), default=1.0))
@@ -144,13 +140,13 @@ class PLD:
         )
 
     def _counts(self, cost: DpEvent) -> Counts:
-        counts = count_releases(cost)
+        counts = distinct_releases(cost)
         for release, _ in counts:
-            rules.look_up(rules.PLD, release, self.adjacency, self.name)
+            rules.look_up(rules.PAIRS, release, self.adjacency, self.name)
         return merge_similar(counts, self.max_distinct)
 
     def _unamplified(self, counts: Counts) -> float:
-        return _mu(rules.UNAMPLIFIED, counts, self.adjacency, self.name)
+        return _mu(rules.UNAMPLIFIED_MU, counts, self.adjacency, self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,13 +173,13 @@ class RDP:
     def epsilon(self, cost: DpEvent, *, delta: float) -> float:
         """An upper bound on epsilon at ``delta``."""
         _check.fraction(one=False, delta=delta)
-        counts = merge_similar(count_releases(cost), _MAX_DISTINCT)
+        counts = merge_similar(distinct_releases(cost), _MAX_DISTINCT)
         return self._epsilon(counts, delta)
 
     def delta(self, cost: DpEvent, *, epsilon: float) -> float:
         """An upper bound on delta at ``epsilon``."""
         _check.non_negative(infinite=True, epsilon=epsilon)
-        counts = merge_similar(count_releases(cost), _MAX_DISTINCT)
+        counts = merge_similar(distinct_releases(cost), _MAX_DISTINCT)
         return self._delta(counts, epsilon)
 
     def describe(self) -> str:
@@ -192,22 +188,22 @@ class RDP:
 
     def divergences(self, cost: DpEvent) -> NDArray[np.float64]:
         """The divergences of a cost at every order, in both directions; they add up."""
-        return self._compose(merge_similar(count_releases(cost), _MAX_DISTINCT))
+        return self._compose(merge_similar(distinct_releases(cost), _MAX_DISTINCT))
 
     def _epsilon(self, counts: Counts, delta: float) -> float:
-        return renyi.epsilon_of(self._compose(counts), delta)
+        return renyi.renyi_epsilon(self._compose(counts), delta)
 
     def _delta(self, counts: Counts, epsilon: float) -> float:
         divergence = self._compose(counts)
         if not np.isfinite(divergence).any():
             return 1.0
-        return 0.0 if math.isinf(epsilon) else renyi.delta_of(divergence, epsilon)
+        return 0.0 if math.isinf(epsilon) else renyi.renyi_delta(divergence, epsilon)
 
     def _compose(self, counts: Counts) -> NDArray[np.float64]:
         """The divergences of the whole cost."""
         divergence = np.zeros(renyi.ORDERS.size)
         for release, count in counts:
-            rule = rules.look_up(rules.RDP, release, self.adjacency, self.name)
+            rule = rules.look_up(rules.DIVERGENCES, release, self.adjacency, self.name)
             if release.noise_multiplier == 0:
                 return np.full(renyi.ORDERS.size, np.inf)
             divergence = divergence + count * rule(release)
@@ -237,14 +233,14 @@ class GDP:
     def epsilon(self, cost: DpEvent, *, delta: float) -> float:
         """Epsilon at ``delta``."""
         _check.fraction(one=False, delta=delta)
-        mu = _mu(rules.GDP, count_releases(cost), self.adjacency, self.name)
-        return gaussian.epsilon_of(mu, delta)
+        mu = _mu(rules.EXACT_MU, distinct_releases(cost), self.adjacency, self.name)
+        return pairs.gaussian_epsilon(mu, delta)
 
     def delta(self, cost: DpEvent, *, epsilon: float) -> float:
         """Delta at ``epsilon``."""
         _check.non_negative(infinite=True, epsilon=epsilon)
-        mu = _mu(rules.GDP, count_releases(cost), self.adjacency, self.name)
-        return gaussian.delta_of(mu, epsilon)
+        mu = _mu(rules.EXACT_MU, distinct_releases(cost), self.adjacency, self.name)
+        return pairs.gaussian_delta(mu, epsilon)
 
     def describe(self) -> str:
         """One sentence for a report."""
@@ -252,7 +248,7 @@ class GDP:
 
     def mu(self, cost: DpEvent) -> float:
         """The shift of one Gaussian that is as private; squares add up."""
-        return _mu(rules.GDP, count_releases(cost), self.adjacency, self.name)
+        return _mu(rules.EXACT_MU, distinct_releases(cost), self.adjacency, self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,14 +277,14 @@ class CLTApproximation:
     def epsilon(self, cost: DpEvent, *, delta: float) -> float:
         """An approximation of epsilon at ``delta``; not a guarantee."""
         _check.fraction(one=False, delta=delta)
-        mu = _mu(rules.CLT, count_releases(cost), self.adjacency, self.name)
-        return gaussian.epsilon_of(mu, delta)
+        mu = _mu(rules.LIMIT_MU, distinct_releases(cost), self.adjacency, self.name)
+        return pairs.gaussian_epsilon(mu, delta)
 
     def delta(self, cost: DpEvent, *, epsilon: float) -> float:
         """An approximation of delta at ``epsilon``; not a guarantee."""
         _check.non_negative(infinite=True, epsilon=epsilon)
-        mu = _mu(rules.CLT, count_releases(cost), self.adjacency, self.name)
-        return gaussian.delta_of(mu, epsilon)
+        mu = _mu(rules.LIMIT_MU, distinct_releases(cost), self.adjacency, self.name)
+        return pairs.gaussian_delta(mu, epsilon)
 
     def describe(self) -> str:
         """One sentence for a report."""
@@ -327,32 +323,6 @@ def delta(cost: DpEvent, epsilon: float, accountant: Accountant = DEFAULT_ACCOUN
     return accountant.delta(cost, epsilon=epsilon)
 
 
-def epsilon_curve(
-    cost: DpEvent, deltas: Sequence[float], accountant: Accountant = DEFAULT_ACCOUNTANT
-) -> NDArray[np.float64]:
-    """The epsilon of a cost at each delta; the cost is composed once.
-
-    Example:
-      >>> import dp_accounting as dpa
-      >>> epsilon_curve(dpa.GaussianDpEvent(2.0), [1e-6, 1e-5]).round(3)
-      array([2.254, 1.993])
-    """
-    return np.array([accountant.epsilon(cost, delta=float(d)) for d in deltas])
-
-
-def delta_curve(
-    cost: DpEvent, epsilons: Sequence[float], accountant: Accountant = DEFAULT_ACCOUNTANT
-) -> NDArray[np.float64]:
-    """The delta of a cost at each epsilon; the cost is composed once.
-
-    Example:
-      >>> import dp_accounting as dpa
-      >>> delta_curve(dpa.GaussianDpEvent(2.0), [0.0, 1.0]).round(4)
-      array([0.1974, 0.0068])
-    """
-    return np.array([accountant.delta(cost, epsilon=float(e)) for e in epsilons])
-
-
 def round_up(epsilon: float, digits: int = 3) -> str:
     """An epsilon as people should see it: never smaller than it is.
 
@@ -378,16 +348,16 @@ def _is_private(counts: Counts) -> bool:
 
 def _needs_a_grid(counts: Counts) -> bool:
     """Whether any batch was subsampled; without, the Gaussian trade-off is exact."""
-    return any(release.sampling is not Sampling.FULL for release, _ in counts)
+    return any(release.sampling is not SamplingKind.FULL for release, _ in counts)
 
 
 def _is_covered(counts: Counts, adjacency: Adjacency) -> bool:
     """Whether Rényi accounting has a rule for every release."""
-    return all((release.sampling, adjacency) in rules.RDP for release, _ in counts)
+    return all((release.sampling, adjacency) in rules.DIVERGENCES for release, _ in counts)
 
 
 def _mu(
-    table: rules.Table[rules.SquaredMu], counts: Counts, adjacency: Adjacency, name: str
+    table: rules.RuleTable[rules.SquaredMu], counts: Counts, adjacency: Adjacency, name: str
 ) -> float:
     total = 0.0
     for release, count in counts:

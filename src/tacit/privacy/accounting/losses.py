@@ -17,7 +17,7 @@ from scipy.signal import lfilter
 
 from tacit.privacy.accounting import rules
 from tacit.privacy.accounting.pairs import Pair
-from tacit.privacy.accounting.releases import Counts, Release, Sampling
+from tacit.privacy.accounting.releases import Counts, Release, SamplingKind
 from tacit.privacy.accounting.rules import Adjacency
 
 __all__ = ["LossDistribution", "TooWideError", "compose", "compose_losses", "discretise"]
@@ -33,6 +33,9 @@ _NEGLIGIBLE = 1e-20
 
 _WIDEST_GAP = 0.01
 """Between neighbouring losses of one release; at an epsilon of 10 it adds less than 1e-4 of it."""
+
+_COARSEST = 1.0
+"""Beyond this grid interval the distribution says no more than bounds in closed form."""
 
 
 class TooWideError(Exception):
@@ -235,10 +238,6 @@ def _log_moments(part: LossDistribution, slopes: Values) -> Values:
     return np.asarray(top + np.log(np.maximum(total, 1e-300)))
 
 
-_COARSEST = 1.0
-"""Beyond this grid interval the distribution says no more than bounds in closed form."""
-
-
 @lru_cache(maxsize=64)
 def compose_losses(
     counts: Counts, adjacency: Adjacency, interval: float
@@ -266,15 +265,15 @@ def compose_losses(
 def _one_release(
     release: Release, adjacency: Adjacency, interval: float
 ) -> tuple[LossDistribution, ...]:
-    pairs = rules.look_up(rules.PLD, release, adjacency, "PLD")(release)
+    pairs = rules.look_up(rules.PAIRS, release, adjacency, "PLD")(release)
     return tuple(discretise(pair, interval) for pair in pairs)
 
 
 def _merge_full_batches(counts: Counts) -> Counts:
     """Replaces all Gaussians on the full batch by the one that tells exactly as much."""
-    full = [(r.noise_multiplier, c) for r, c in counts if r.sampling is Sampling.FULL]
-    rest = tuple((r, c) for r, c in counts if r.sampling is not Sampling.FULL)
+    full = [(r.noise_multiplier, c) for r, c in counts if r.sampling is SamplingKind.FULL]
+    rest = tuple((r, c) for r, c in counts if r.sampling is not SamplingKind.FULL)
     if not full:
         return rest
     noise = sum(count / s**2 for s, count in full) ** -0.5
-    return (*rest, (Release(sampling=Sampling.FULL, noise_multiplier=noise), 1))
+    return (*rest, (Release(sampling=SamplingKind.FULL, noise_multiplier=noise), 1))

@@ -14,16 +14,15 @@ from dp_accounting import DpEvent
 from tacit.errors import InvalidArgumentError, UnprovenAccountingError
 from tacit.privacy.cost import ConditionedPoissonDpEvent, ParallelDpEvent
 
-__all__ = ["Counts", "Release", "Sampling", "count_releases", "merge_similar"]
+__all__ = ["Counts", "Release", "SamplingKind", "distinct_releases", "merge_similar"]
 
 
-class Sampling(enum.Enum):
+class SamplingKind(enum.Enum):
     """How the batch behind a release was drawn."""
 
     FULL = "full batch"
     POISSON = "Poisson batch"
     CONDITIONED = "Poisson batch of bounded size"
-    TRUNCATED = "truncated Poisson batch"
     FIXED = "fixed-size batch"
 
 
@@ -34,13 +33,13 @@ class Release:
     Attributes:
       sampling: how the batch was drawn.
       noise_multiplier: standard deviation of the noise over the clip norm; 0 means no privacy.
-      rate: the chance that a record is drawn (before truncation or conditioning).
+      rate: the chance that a record is drawn (before conditioning).
       num_records: the size of the data set, where the analysis needs it.
-      size: the batch size (FIXED) or the capacity (CONDITIONED, TRUNCATED).
+      size: the batch size (FIXED) or the capacity (CONDITIONED).
       is_sharded: whether it counts once for several disjoint shards.
     """
 
-    sampling: Sampling
+    sampling: SamplingKind
     noise_multiplier: float
     rate: float = 1.0
     num_records: int = 0
@@ -55,7 +54,7 @@ _LEAST_NOISE, _MOST_NOISE, _LEAST_RATE, _MOST_TIMES = 1e-9, 1e9, 1e-12, 1e15
 """Beyond these, squares and logarithms leave the range of doubles; rounded to the safe side."""
 
 
-def count_releases(cost: DpEvent) -> Counts:
+def distinct_releases(cost: DpEvent) -> Counts:
     """Flattens a cost into its distinct releases; a batch that is always empty is left out."""
     counter: Counter[Release] = Counter()
     for release, count in _leaves(cost, 1):
@@ -69,7 +68,7 @@ def _leaves(event: DpEvent, count: int) -> Iterator[tuple[Release, int]]:
         case dpa.NoOpDpEvent():
             return
         case dpa.NonPrivateDpEvent():
-            yield Release(sampling=Sampling.FULL, noise_multiplier=0.0), count
+            yield Release(sampling=SamplingKind.FULL, noise_multiplier=0.0), count
         case dpa.SelfComposedDpEvent():
             yield from _leaves(event.event, count * _whole(event.count))
         case dpa.ComposedDpEvent():
@@ -85,21 +84,19 @@ def _leaves(event: DpEvent, count: int) -> Iterator[tuple[Release, int]]:
 def _release(event: DpEvent) -> Release:
     match event:
         case dpa.GaussianDpEvent():
-            return Release(sampling=Sampling.FULL, noise_multiplier=_noise(event))
+            return Release(sampling=SamplingKind.FULL, noise_multiplier=_noise(event))
         case dpa.PoissonSampledDpEvent():
             return _poisson(event.sampling_probability, _noise(event.event))
         case ConditionedPoissonDpEvent():
             return _conditioned(event)
-        case dpa.TruncatedSubsampledGaussianDpEvent():
-            return _truncated(event)
         case dpa.SampledWithoutReplacementDpEvent():
             noise = _noise(event.event)
             _require_sizes(event.sample_size, event.source_dataset_size)
             rate = _probability(event.sample_size / event.source_dataset_size)
             if rate == 1.0:
-                return Release(sampling=Sampling.FULL, noise_multiplier=noise)
+                return Release(sampling=SamplingKind.FULL, noise_multiplier=noise)
             return Release(
-                sampling=Sampling.FIXED,
+                sampling=SamplingKind.FIXED,
                 noise_multiplier=noise,
                 rate=rate,
                 num_records=event.source_dataset_size,
@@ -120,29 +117,18 @@ def _conditioned(event: ConditionedPoissonDpEvent) -> Release:
             f" with room for {event.capacity} of {event.num_records}."
         )
     return replace(
-        poisson, sampling=Sampling.CONDITIONED, num_records=event.num_records, size=event.capacity
-    )
-
-
-def _truncated(event: dpa.TruncatedSubsampledGaussianDpEvent) -> Release:
-    noise = _noise(dpa.GaussianDpEvent(event.noise_multiplier))
-    _require_sizes(event.truncated_batch_size, event.dataset_size)
-    if event.truncated_batch_size >= event.dataset_size:
-        return _poisson(event.sampling_probability, noise)
-    return Release(
-        sampling=Sampling.TRUNCATED,
-        noise_multiplier=noise,
-        rate=_probability(event.sampling_probability),
-        num_records=event.dataset_size,
-        size=event.truncated_batch_size,
+        poisson,
+        sampling=SamplingKind.CONDITIONED,
+        num_records=event.num_records,
+        size=event.capacity,
     )
 
 
 def _poisson(rate: float, noise_multiplier: float) -> Release:
     rate = _probability(rate)
     if rate == 1.0:
-        return Release(sampling=Sampling.FULL, noise_multiplier=noise_multiplier)
-    return Release(sampling=Sampling.POISSON, noise_multiplier=noise_multiplier, rate=rate)
+        return Release(sampling=SamplingKind.FULL, noise_multiplier=noise_multiplier)
+    return Release(sampling=SamplingKind.POISSON, noise_multiplier=noise_multiplier, rate=rate)
 
 
 def _noise(event: DpEvent) -> float:

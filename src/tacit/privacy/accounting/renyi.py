@@ -9,18 +9,14 @@ from dp_accounting import rdp
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from tacit.privacy.accounting.pairs import Cut, Overflow
-
 __all__ = [
     "ORDERS",
-    "delta_of",
-    "epsilon_of",
     "fixed_size",
     "gaussian",
     "poisson",
-    "shown_with_chance",
-    "truncated_absent",
-    "truncated_zeroed",
+    "poisson_with_chance",
+    "renyi_delta",
+    "renyi_epsilon",
 ]
 
 Values = NDArray[np.float64]
@@ -89,7 +85,7 @@ def _log_sum_exp(values: Values) -> Values:
 
 
 @lru_cache(maxsize=1024)
-def shown_with_chance(chance: float, rate: float, noise: float) -> Values:
+def poisson_with_chance(chance: float, rate: float, noise: float) -> Values:
     """The divergence of `poisson` that a public coin shows with a chance; else there is none.
 
     Moments average over the coin.
@@ -98,44 +94,6 @@ def shown_with_chance(chance: float, rate: float, noise: float) -> Values:
         return poisson(rate, noise)
     moments = [_log_moments(rate, noise) + math.log(chance), 0 * ORDERS + math.log1p(-chance)]
     return _divergence(logsumexp(moments, axis=0), noise)
-
-
-@lru_cache(maxsize=1024)
-def truncated_zeroed(cut: Cut, noise: float) -> Values:
-    """A Poisson batch cut at a capacity, where the record counts or is zero; `Cut` has the proof.
-
-    Moments are averaged over what the other records leave to it.
-    """
-    if cut.last_place == 0:
-        return poisson(cut.rate, noise)
-    rest = 1 - cut.last_place - cut.full_without
-    weights = np.array([[rest], [cut.last_place], [cut.full_without]])
-    moments = [_log_moments(cut.rate, noise), _log_moments(cut.rate_of_last_place, noise)]
-    return _divergence(logsumexp([*moments, 0 * ORDERS], axis=0, b=weights), noise)
-
-
-@lru_cache(maxsize=1024)
-def truncated_absent(overflow: Overflow, noise: float) -> Values:
-    """The same where the record is present or absent, for every number of records up to a bound.
-
-    `Overflow` has the proof. The larger of the two directions counts.
-    """
-    if overflow.is_certain:
-        return gaussian(noise / 2)  # it may also take another one's place
-    rate, last, full = overflow.rate, overflow.last_place, overflow.full
-    if full == 0:
-        return poisson(rate, noise)
-    boosted = 1 + overflow.boost
-    moments = np.stack(
-        [_log_moments(rate, noise), _log_moments((rate + overflow.boost) / boosted, noise)]
-    )
-    weights = np.array([[1 - last - full], [last], [full]])
-    directions = []
-    for power in (ORDERS, 1 - ORDERS):
-        ratios = np.stack([0 * power, power * math.log(boosted)])
-        rest = power * math.log1p(-rate)
-        directions.append(logsumexp([*(moments + ratios), rest], axis=0, b=weights))
-    return _divergence(np.maximum(*directions), noise / 2)
 
 
 def _log_moments(rate: float, noise: float) -> Values:
@@ -169,7 +127,7 @@ def fixed_size(rate: float, noise: float) -> Values:
     return np.asarray(np.minimum(np.maximum(divergence, 0.0), gaussian(noise)))
 
 
-def epsilon_of(divergence: Values, delta: float) -> float:
+def renyi_epsilon(divergence: Values, delta: float) -> float:
     """The smallest epsilon that the divergences imply.
 
     Reference: Canonne, Kamath and Steinke (2020), https://arxiv.org/abs/2004.00010, proposition
@@ -181,8 +139,8 @@ def epsilon_of(divergence: Values, delta: float) -> float:
     return max(0.0, float(bounds.min()))
 
 
-def delta_of(divergence: Values, epsilon: float) -> float:
-    """The smallest delta that the divergences imply; the inverse of ``epsilon_of``."""
+def renyi_delta(divergence: Values, epsilon: float) -> float:
+    """The smallest delta that the divergences imply; the inverse of `renyi_epsilon`."""
     exponent = (ORDERS - 1) * (divergence - epsilon + np.log1p(-1 / ORDERS)) - np.log(ORDERS)
     return min(1.0, math.exp(min(0.0, float(exponent.min()))), _total_variation(divergence))
 

@@ -2,9 +2,8 @@
 
 A cell that is missing has no proof that we know of, and asking for it raises. All scaling of
 sensitivities happens here and nowhere else: a record that is replaced moves a sum by 2, not 1,
-and so does one that displaces another from a batch of fixed size, or of one that is cut. Under
-add-remove the number of records in an event is a public upper bound, and the rule holds for every
-number up to it.
+and so does one that displaces another from a batch of fixed size. Under add-remove the number of
+records in an event is a public upper bound, and the rule holds for every number up to it.
 """
 
 import enum
@@ -19,10 +18,20 @@ from scipy.stats import binom
 
 from tacit.errors import UnprovenAccountingError
 from tacit.privacy.accounting import pairs, renyi
-from tacit.privacy.accounting.pairs import Cut, Overflow, Pair
-from tacit.privacy.accounting.releases import Release, Sampling
+from tacit.privacy.accounting.pairs import Pair
+from tacit.privacy.accounting.releases import Release, SamplingKind
 
-__all__ = ["CLT", "GDP", "PLD", "RDP", "UNAMPLIFIED", "Adjacency", "SquaredMu", "Table", "look_up"]
+__all__ = [
+    "DIVERGENCES",
+    "EXACT_MU",
+    "LIMIT_MU",
+    "PAIRS",
+    "UNAMPLIFIED_MU",
+    "Adjacency",
+    "RuleTable",
+    "SquaredMu",
+    "look_up",
+]
 
 
 class Adjacency(enum.Enum):
@@ -63,16 +72,18 @@ _SENTENCES = {
 
 
 Rule = TypeVar("Rule")
-Table: TypeAlias = Mapping[tuple[Sampling, Adjacency], Rule]
+RuleTable: TypeAlias = Mapping[tuple[SamplingKind, Adjacency], Rule]
 
 SquaredMu: TypeAlias = Callable[[Release], float]
 
-_FULL, _POISSON = Sampling.FULL, Sampling.POISSON
-_CONDITIONED, _TRUNCATED, _FIXED = Sampling.CONDITIONED, Sampling.TRUNCATED, Sampling.FIXED
+_FULL, _POISSON = SamplingKind.FULL, SamplingKind.POISSON
+_CONDITIONED, _FIXED = SamplingKind.CONDITIONED, SamplingKind.FIXED
 _ZERO, _ADD, _REPLACE = Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
 
 
-def look_up(table: Table[Rule], release: Release, adjacency: Adjacency, accountant: str) -> Rule:
+def look_up(
+    table: RuleTable[Rule], release: Release, adjacency: Adjacency, accountant: str
+) -> Rule:
     """Returns the rule of a cell, or raises with the cell's name and what to do instead."""
     if release.is_sharded and adjacency is Adjacency.REPLACE_ONE:
         raise UnprovenAccountingError(
@@ -111,14 +122,6 @@ def _chance_of_room(num_records: int, rate: float, capacity: int) -> float:
     return min(1.0, 1.0 - without + (capacity + 2) ** 2 * 2.0**-63)
 
 
-def _cut(r: Release) -> Cut:
-    return Cut.of(r.num_records, r.rate, r.size)
-
-
-def _overflow(r: Release) -> Overflow:
-    return Overflow.of(r.num_records, r.rate, r.size)
-
-
 # PLD: a pair for each direction (record in the first data set, record in the second); composed
 # separately, the worse one counts. A symmetric pair serves both.
 
@@ -146,20 +149,6 @@ def _pairs_conditioned_replace(r: Release) -> tuple[Pair, ...]:
     return tuple(pairs.shown_with_chance(seen, pair) for pair in _pairs_poisson_replace(r))
 
 
-def _pairs_truncated_zeroed(r: Release) -> tuple[Pair, ...]:
-    pair = pairs.truncated(_cut(r), lambda rate: pairs.removal(rate, r.noise_multiplier))
-    return pair, pair.swapped()
-
-
-def _pairs_truncated_absent(r: Release) -> tuple[Pair, ...]:
-    pair = pairs.truncated_removal(_overflow(r), r.noise_multiplier)
-    return pair, pair.swapped()
-
-
-def _pairs_truncated_replace(r: Release) -> tuple[Pair, ...]:
-    return (pairs.truncated(_cut(r), lambda rate: pairs.replacement(rate, r.noise_multiplier)),)
-
-
 def _pairs_fixed(r: Release) -> tuple[Pair, ...]:
     return _both_ways(r.rate, r.noise_multiplier / 2)
 
@@ -177,7 +166,7 @@ def _pairs_full_replace(r: Release) -> tuple[Pair, ...]:
     return (pairs.removal(1.0, r.noise_multiplier / 2),)
 
 
-PLD: Table[Callable[[Release], tuple[Pair, ...]]] = {
+PAIRS: RuleTable[Callable[[Release], tuple[Pair, ...]]] = {
     (_FULL, _ZERO): _pairs_full,
     (_FULL, _ADD): _pairs_full,
     (_FULL, _REPLACE): _pairs_full_replace,
@@ -187,9 +176,6 @@ PLD: Table[Callable[[Release], tuple[Pair, ...]]] = {
     (_CONDITIONED, _ZERO): _pairs_conditioned,
     (_CONDITIONED, _ADD): _pairs_conditioned,
     (_CONDITIONED, _REPLACE): _pairs_conditioned_replace,
-    (_TRUNCATED, _ZERO): _pairs_truncated_zeroed,
-    (_TRUNCATED, _ADD): _pairs_truncated_absent,
-    (_TRUNCATED, _REPLACE): _pairs_truncated_replace,
     (_FIXED, _ZERO): _pairs_fixed_replace,
     (_FIXED, _ADD): _pairs_fixed,
     (_FIXED, _REPLACE): _pairs_fixed_replace,
@@ -213,15 +199,7 @@ def _renyi_poisson(r: Release) -> NDArray[np.float64]:
 
 
 def _renyi_conditioned(r: Release) -> NDArray[np.float64]:
-    return renyi.shown_with_chance(_seen(r), r.rate, r.noise_multiplier)
-
-
-def _renyi_truncated_zeroed(r: Release) -> NDArray[np.float64]:
-    return renyi.truncated_zeroed(_cut(r), r.noise_multiplier)
-
-
-def _renyi_truncated_absent(r: Release) -> NDArray[np.float64]:
-    return renyi.truncated_absent(_overflow(r), r.noise_multiplier)
+    return renyi.poisson_with_chance(_seen(r), r.rate, r.noise_multiplier)
 
 
 def _renyi_fixed(r: Release) -> NDArray[np.float64]:
@@ -232,7 +210,7 @@ def _renyi_fixed_replace(r: Release) -> NDArray[np.float64]:
     return renyi.fixed_size(r.rate, r.noise_multiplier / 2)
 
 
-RDP: Table[Callable[[Release], NDArray[np.float64]]] = {
+DIVERGENCES: RuleTable[Callable[[Release], NDArray[np.float64]]] = {
     (_FULL, _ZERO): _renyi_full,
     (_FULL, _ADD): _renyi_full,
     (_FULL, _REPLACE): _renyi_full_replace,
@@ -240,8 +218,6 @@ RDP: Table[Callable[[Release], NDArray[np.float64]]] = {
     (_POISSON, _ADD): _renyi_poisson,
     (_CONDITIONED, _ZERO): _renyi_conditioned,
     (_CONDITIONED, _ADD): _renyi_conditioned,
-    (_TRUNCATED, _ZERO): _renyi_truncated_zeroed,
-    (_TRUNCATED, _ADD): _renyi_truncated_absent,
     (_FIXED, _ZERO): _renyi_fixed_replace,
     (_FIXED, _ADD): _renyi_fixed,
     (_FIXED, _REPLACE): _renyi_fixed_replace,
@@ -269,26 +245,25 @@ def _divide(sensitivity: float, noise: float) -> float:
     return ratio * ratio  # not a power: that raises where this is infinite
 
 
-GDP: Table[SquaredMu] = {
+EXACT_MU: RuleTable[SquaredMu] = {
     (_FULL, _ZERO): _one,
     (_FULL, _ADD): _one,
     (_FULL, _REPLACE): _two,
 }
 
-CLT: Table[SquaredMu] = {
+LIMIT_MU: RuleTable[SquaredMu] = {
     (sampling, adjacency): _limit
-    for sampling in (_FULL, _POISSON, _CONDITIONED, _TRUNCATED)
+    for sampling in (_FULL, _POISSON, _CONDITIONED)
     for adjacency in (_ZERO, _ADD)
 }
 
-UNAMPLIFIED: Table[SquaredMu] = {
+UNAMPLIFIED_MU: RuleTable[SquaredMu] = {
     # An adversary who sees which records were drawn. Where the draw does not depend on the data
     # only the record itself changes; else it may also take another record's place.
-    **{(sampling, _ZERO): _one for sampling in Sampling},
-    **{(sampling, _REPLACE): _two for sampling in Sampling},
+    **{(sampling, _ZERO): _one for sampling in SamplingKind},
+    **{(sampling, _REPLACE): _two for sampling in SamplingKind},
     (_FULL, _ADD): _one,
     (_POISSON, _ADD): _one,
     (_CONDITIONED, _ADD): _one,
-    (_TRUNCATED, _ADD): _two,
     (_FIXED, _ADD): _two,
 }

@@ -31,9 +31,9 @@ __all__ = [
     "Normalised",
     "PerLayer",
     "clip_by_norm",
-    "clipped_gradient_sum",
     "clipped_sum",
     "in_chunks",
+    "reference_gradient_sum",
     "squared_norms",
 ]
 
@@ -294,7 +294,6 @@ def clipped_sum(
       adding: as integers, or as floats.
 
     Example:
-      >>> from tacit.privacy.clipping.bounds import Flat
       >>> rows = jnp.array([[3.0, 4.0], [0.0, 0.5], [jnp.nan, 0.0]])
       >>> keys = jax.random.split(jax.random.key(0), 3)
       >>> keep = jnp.array([True, True, True])
@@ -341,7 +340,7 @@ def in_chunks(
     return lax.scan(add, zero, chunks)[0]
 
 
-def clipped_gradient_sum(
+def reference_gradient_sum(
     loss: RecordLoss,
     params: Params,
     records: Tree,

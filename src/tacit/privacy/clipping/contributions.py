@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from tacit.privacy.clipping.bounds import Adding, squared_norms
-from tacit.privacy.clipping.rules import Lookup, Read, largest_spread, num_blocks
-from tacit.privacy.lattice import materialised
+from tacit.privacy.clipping.rules import Lookup, Read
+from tacit.privacy.lattice import largest_spread, materialised, num_blocks
 from tacit.typing import Array
 
 __all__ = ["Contribution", "Formed", "InBlocks", "LookedUp", "Unused", "Way"]

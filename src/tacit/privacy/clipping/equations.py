@@ -22,7 +22,6 @@ __all__ = [
     "dtype_of",
     "inlined",
     "is_float",
-    "literal_or",
     "run_equations",
     "shape_of",
     "variable_of",
@@ -96,7 +95,7 @@ def variable_of(operand: core.Var | core.Literal) -> core.Var:
     return operand
 
 
-def literal_or(operand: core.Var | core.Literal, rest: Any) -> Any:
+def _literal_or(operand: core.Var | core.Literal, rest: Any) -> Any:
     """Returns the value of a literal, or the next one of the rest."""
     return operand.val if isinstance(operand, core.Literal) else next(rest)
 
@@ -165,7 +164,7 @@ class Site:
             return [values[0]]
         rest = iter(data)
         operands = [
-            values[at] if at in values else literal_or(operand, rest)
+            values[at] if at in values else _literal_or(operand, rest)
             for at, operand in enumerate(self.equation.invars)
         ]
         return [out for out in bind(self.equation, operands) if is_float(out)]

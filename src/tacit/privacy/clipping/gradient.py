@@ -1,8 +1,10 @@
-"""Clipped gradient sums: the fast exact way where it was verified, the reference elsewhere.
+"""How a query or a gradient is clipped and summed: the fast way if verified, else the reference.
 
-Parameters, records and what the loss closes over are replaced by random ones of the same shapes,
-so no private record is looked at. The norm of every leaf must agree, from above and within what its
-bounds on rounding allow, and so must the sum, clipped by those norms.
+`gradient_summation_of` decides from shapes how the gradients of a loss are clipped and summed. The
+fast way (`book_keeping`) is taken for a loss after it agreed with the reference (`bounds`) once, on
+random numbers: parameters, records and what the loss closes over are replaced by random ones of the
+same shapes, so no private record is looked at. The norm of every leaf must agree, from above and
+within what its bounds on rounding allow, and so must the sum, clipped by those norms.
 """
 
 import functools
@@ -18,17 +20,15 @@ from jax.extend import core
 
 from tacit import _tree
 from tacit.privacy.clipping import bounds
-from tacit.privacy.clipping.bounds import Adding, Clipping, Flat
-from tacit.privacy.clipping.engine import (
-    Recipe,
+from tacit.privacy.clipping.book_keeping import (
     clipped_sum_by_norms,
     lattice_of,
-    make_recipe,
     norms_and_sum,
     ways,
 )
+from tacit.privacy.clipping.bounds import Adding, Clipping, Flat
 from tacit.privacy.clipping.equations import UnsupportedError
-from tacit.privacy.clipping.operations import Map
+from tacit.privacy.clipping.operations import Map, NormPlan, make_norm_plan
 from tacit.privacy.clipping.tracing import trace
 from tacit.privacy.lattice import Lattice
 from tacit.rng import seeded_key
@@ -36,11 +36,10 @@ from tacit.typing import Array, Key, Params, Query, RecordLoss, Tree
 
 __all__ = [
     "ClippingReport",
-    "ParameterPath",
     "Summation",
     "clipped_gradient_sum",
     "explain_clipping",
-    "find_recipe",
+    "find_norm_plan",
     "gradient_summation_of",
     "is_verified",
     "summation_of",
@@ -54,97 +53,6 @@ _SCALES = (0.0, 0.5, 1.0)
 """How far parameters are shrunk until some record's gradient is finite; see `_shrunk`."""
 _JAX_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 _verdicts: dict[str, bool] = {}
-
-
-def is_verified(recipe: Recipe) -> bool:
-    """Returns whether the fast way agreed with the reference; asked once for each traced loss."""
-    signature = str(recipe.program.original)
-    if signature not in _verdicts:
-        # The loss may be traced inside a compiled step; this must run now, outside of it.
-        with jax.ensure_compile_time_eval(), jax.disable_jit(False):
-            _verdicts[signature] = _agrees(recipe)
-    return _verdicts[signature]
-
-
-def _agrees(recipe: Recipe) -> bool:
-    original = recipe.program.original
-    generator = np.random.default_rng(0)
-    num_params = recipe.program.num_params
-    consts = [_random(generator, var.aval) for var in original.jaxpr.constvars]
-    params = [_random(generator, var.aval) for var in original.jaxpr.invars[:num_params]]
-    *data, keys = (
-        _random(generator, var.aval, _NUM_RECORDS) for var in original.jaxpr.invars[num_params:]
-    )
-    mask = jnp.ones(_NUM_RECORDS, bool)
-    settings: Any = {"clipping": Flat(), "clip_norm": 1.0}
-
-    @jax.jit
-    def compare(consts: Sequence[Any], params: list[Array], data: Any, keys: Any) -> Any:
-        def loss(params: list[Array], record: list[Array], key: Any) -> Array:
-            arguments = [*params, *record, key]
-            return core.jaxpr_as_fun(core.ClosedJaxpr(original.jaxpr, consts))(*arguments)[0]
-
-        gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, data, keys)
-        exact = [jnp.square(g).reshape(_NUM_RECORDS, -1).sum(1) for g in gradients]
-        here = recipe.with_consts(tuple(consts))
-        ruled, fast = norms_and_sum(here, params, data, keys, mask, **settings)
-        (factor, *_) = Flat().factors(ruled, clip_norm=1.0)
-        slow = [_weighted_sum(factor, gradient) for gradient in gradients]
-        return exact, ruled, slow, fast
-
-    for shrink in _SCALES:
-        scaled = [_shrunk(leaf, shrink) for leaf in params]
-        exact, ruled, slow, fast = jax.tree.map(
-            functools.partial(np.asarray, dtype=np.float64), compare(consts, scaled, data, keys)
-        )
-        if np.isfinite([*exact, *ruled]).all(0).any():
-            return _close(np.stack(exact), np.stack(ruled)) and all(
-                np.linalg.norm(a - b) <= _TOLERANCE * (1e-6 + np.linalg.norm(a))
-                for a, b in zip(slow, fast, strict=True)
-            )
-    return False  # random numbers told nothing; stay with the reference
-
-
-def _weighted_sum(factor: Array, gradient: Array) -> Array:
-    along = factor.reshape(-1, *(1 for _ in gradient.shape[1:]))
-    return jnp.sum(jnp.where(along > 0, along * gradient, 0.0), axis=0)
-
-
-def _shrunk(leaf: Array, power: float) -> Array:
-    """Divides a parameter by a power of the number of entries that share one of its last axis.
-
-    With one half, matrices keep the size of what they multiply: a deep network of large ones, or an
-    exponential behind it, would overflow.
-    """
-    if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.ndim < 2:
-        return leaf
-    return leaf / jnp.asarray((leaf.size / leaf.shape[-1]) ** power, leaf.dtype)
-
-
-def _close(exact: Any, ruled: Any) -> bool:
-    """Whether squared norms ``(leaf, record)`` agree; a record is dropped where one is infinite."""
-    usable = np.isfinite([*exact, *ruled]).all(0)
-    exact, ruled = exact[:, usable], ruled[:, usable]
-    floor = 1e-6 * exact.sum(0)
-    is_bound = ruled >= (1 - _TOO_SMALL) * exact - floor
-    return bool(np.all(is_bound & (ruled <= (1 + _TOO_LARGE) * exact + floor)))
-
-
-def _random(generator: np.random.Generator, aval: Any, *lead: int) -> Any:
-    shape = (*lead, *aval.shape)
-    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        return jax.random.split(_key_like(aval.dtype), shape)
-    if jnp.issubdtype(aval.dtype, jnp.floating):
-        return jnp.asarray(generator.normal(size=shape), aval.dtype)
-    return jnp.asarray(generator.integers(0, 2, size=shape), aval.dtype)
-
-
-def _key_like(dtype: Any) -> Any:
-    """Returns some key of a generator, ours or one of JAX's own."""
-    for key in (seeded_key(0), *(jax.random.key(0, impl=name) for name in _JAX_GENERATORS)):
-        if key.dtype == dtype:
-            return key
-    raise UnsupportedError(f"keys of type {dtype} are not known here")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +118,13 @@ def gradient_summation_of(loss: RecordLoss, params: Params, record: Tree, key: K
       record: the shapes of one record.
       key: a key, or its shape.
     """
-    found = find_recipe(loss, params, record, key)
-    if not isinstance(found, Recipe):
+    plan = find_norm_plan(loss, params, record, key)
+    if isinstance(plan, str):
         return summation_of(lambda record, key: jax.grad(loss)(params, record, key), record, key)
-    recipe = found
     data = jax.eval_shape(lambda *one: [leaf[None] for leaf in jax.tree.leaves(one)], record, key)
     return Summation(
-        lattice=lattice_of(recipe, jax.tree.leaves(params), data),
-        clipped_sum=functools.partial(clipped_sum_by_norms, recipe, params),
+        lattice=lattice_of(plan, jax.tree.leaves(params), data),
+        clipped_sum=functools.partial(clipped_sum_by_norms, plan, params),
         shapes=jax.eval_shape(_tree.at_least_float32, params),
     )
 
@@ -263,15 +170,106 @@ def clipped_gradient_sum(
     )
 
 
-def find_recipe(loss: RecordLoss, params: Params, record: Tree, key: Key) -> Recipe | str:
-    """Returns the verified recipe for a loss, or why there is none."""
+def find_norm_plan(loss: RecordLoss, params: Params, record: Tree, key: Key) -> NormPlan | str:
+    """Returns the verified plan for a loss, or why there is none."""
     try:
-        recipe = make_recipe(trace(loss, params, record, key))
-        if is_verified(recipe):
-            return recipe
+        plan = make_norm_plan(trace(loss, params, record, key))
+        if is_verified(plan):
+            return plan
     except UnsupportedError as reason:
         return str(reason)
     return "the fast way could not be verified against the reference on random records"
+
+
+def is_verified(plan: NormPlan) -> bool:
+    """Returns whether the fast way agreed with the reference; asked once for each traced loss."""
+    signature = str(plan.program.original)
+    if signature not in _verdicts:
+        # The loss may be traced inside a compiled step; this must run now, outside of it.
+        with jax.ensure_compile_time_eval(), jax.disable_jit(False):
+            _verdicts[signature] = _agrees(plan)
+    return _verdicts[signature]
+
+
+def _agrees(plan: NormPlan) -> bool:
+    original = plan.program.original
+    generator = np.random.default_rng(0)
+    num_params = plan.program.num_params
+    consts = [_random(generator, var.aval) for var in original.jaxpr.constvars]
+    params = [_random(generator, var.aval) for var in original.jaxpr.invars[:num_params]]
+    *data, keys = (
+        _random(generator, var.aval, _NUM_RECORDS) for var in original.jaxpr.invars[num_params:]
+    )
+    mask = jnp.ones(_NUM_RECORDS, bool)
+    settings: Any = {"clipping": Flat(), "clip_norm": 1.0}
+
+    @jax.jit
+    def compare(consts: Sequence[Any], params: list[Array], data: Any, keys: Any) -> Any:
+        def loss(params: list[Array], record: list[Array], key: Any) -> Array:
+            arguments = [*params, *record, key]
+            return core.jaxpr_as_fun(core.ClosedJaxpr(original.jaxpr, consts))(*arguments)[0]
+
+        gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, data, keys)
+        exact = [jnp.square(g).reshape(_NUM_RECORDS, -1).sum(1) for g in gradients]
+        here = plan.with_consts(tuple(consts))
+        ruled, fast = norms_and_sum(here, params, data, keys, mask, **settings)
+        (factor, *_) = Flat().factors(ruled, clip_norm=1.0)
+        slow = [_weighted_sum(factor, gradient) for gradient in gradients]
+        return exact, ruled, slow, fast
+
+    for shrink in _SCALES:
+        scaled = [_shrunk(leaf, shrink) for leaf in params]
+        exact, ruled, slow, fast = jax.tree.map(
+            functools.partial(np.asarray, dtype=np.float64), compare(consts, scaled, data, keys)
+        )
+        if np.isfinite([*exact, *ruled]).all(0).any():
+            return _close(np.stack(exact), np.stack(ruled)) and all(
+                np.linalg.norm(a - b) <= _TOLERANCE * (1e-6 + np.linalg.norm(a))
+                for a, b in zip(slow, fast, strict=True)
+            )
+    return False  # random numbers told nothing; stay with the reference
+
+
+def _weighted_sum(factor: Array, gradient: Array) -> Array:
+    along = factor.reshape(-1, *(1 for _ in gradient.shape[1:]))
+    return jnp.sum(jnp.where(along > 0, along * gradient, 0.0), axis=0)
+
+
+def _shrunk(leaf: Array, power: float) -> Array:
+    """Divides a parameter by a power of the number of entries that share one of its last axis.
+
+    With one half, matrices keep the size of what they multiply: a deep network of large ones, or an
+    exponential behind it, would overflow.
+    """
+    if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.ndim < 2:
+        return leaf
+    return leaf / jnp.asarray((leaf.size / leaf.shape[-1]) ** power, leaf.dtype)
+
+
+def _close(exact: Any, ruled: Any) -> bool:
+    """Whether squared norms ``(leaf, record)`` agree; a record is dropped where one is infinite."""
+    usable = np.isfinite([*exact, *ruled]).all(0)
+    exact, ruled = exact[:, usable], ruled[:, usable]
+    floor = 1e-6 * exact.sum(0)
+    is_bound = ruled >= (1 - _TOO_SMALL) * exact - floor
+    return bool(np.all(is_bound & (ruled <= (1 + _TOO_LARGE) * exact + floor)))
+
+
+def _random(generator: np.random.Generator, aval: Any, *lead: int) -> Any:
+    shape = (*lead, *aval.shape)
+    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.random.split(_key_like(aval.dtype), shape)
+    if jnp.issubdtype(aval.dtype, jnp.floating):
+        return jnp.asarray(generator.normal(size=shape), aval.dtype)
+    return jnp.asarray(generator.integers(0, 2, size=shape), aval.dtype)
+
+
+def _key_like(dtype: Any) -> Any:
+    """Returns some key of a generator, ours or one of JAX's own."""
+    for key in (seeded_key(0), *(jax.random.key(0, impl=name) for name in _JAX_GENERATORS)):
+        if key.dtype == dtype:
+            return key
+    raise UnsupportedError(f"keys of type {dtype} are not known here")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +339,7 @@ def explain_clipping(loss: RecordLoss, params: Params, record: Tree) -> Clipping
       bias    2    formed at add, the size of its values  (2 numbers a record)
       kernel  3x2  norms multiply at dot_general
     """
-    found = find_recipe(loss, params, record, seeded_key(0))
+    found = find_norm_plan(loss, params, record, seeded_key(0))
     if isinstance(found, str):
         return ClippingReport(parameters=(), fallback=found)
     named = jax.tree_util.tree_leaves_with_path(params)
@@ -368,14 +366,14 @@ def explain_clipping(loss: RecordLoss, params: Params, record: Tree) -> Clipping
     )
 
 
-def _advice(recipe: Recipe, leaf: int, formed: int, size: int) -> str:
+def _advice(plan: NormPlan, leaf: int, formed: int, size: int) -> str:
     if formed < max(size, 4096):
         return ""
-    if len(recipe.reads[leaf]) > 1:
+    if len(plan.reads[leaf]) > 1:
         return (
             "it acts in several places (tied weights, or a prior inside the loss); a prior belongs"
             " in the model's log_prior, outside the clip"
         )
-    if any(path.map is Map.GENERAL for path in recipe.paths[leaf]):
+    if any(path.map is Map.GENERAL for path in plan.paths[leaf]):
         return "it is transformed before use by more than elementwise functions"
     return ""

@@ -8,14 +8,15 @@ are; at an entry that is exactly zero JAX takes zero, so there the norm is a bou
 is *general*: the gradient is formed and pulled back to the leaf.
 
 Only whitelisted operations keep a map out of the general class, so an operation that is not known
-here costs time, never exactness.
+here costs time, never exactness. A `NormPlan` has the maps of all leaves of a program.
 """
 
 import enum
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ from tacit.privacy.clipping.rules import Dense, Layout, Lookup, Part
 from tacit.privacy.clipping.tracing import Program
 from tacit.typing import Array
 
-__all__ = ["Map", "Move", "Path", "classify", "part_of"]
+__all__ = ["Map", "NormPlan", "Path", "make_norm_plan", "part_of"]
 
 
 def part_of(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:
@@ -202,7 +203,7 @@ class Map(enum.Enum):
     GENERAL = "some other function of the parameter"
 
 
-class Move(NamedTuple):
+class _Move(NamedTuple):
     """One operation that moves entries about, on a whole array or on each slice of a stack."""
 
     equation: core.JaxprEqn
@@ -218,7 +219,7 @@ class Path(NamedTuple):
     """A map together with how entries were moved."""
 
     map: Map
-    moves: tuple[Move, ...]
+    moves: tuple[_Move, ...]
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -257,7 +258,7 @@ _PREDICATES = {"ne", "eq", "lt", "gt", "le", "ge", "is_finite", "not", "and", "o
 _INNER = {"custom_jvp_call": "call_jaxpr"}
 
 
-def classify(program: Program, leaf: int, value: Value) -> Path:
+def _classify(program: Program, leaf: int, value: Value) -> Path:
     """Returns how a value of the parameter part depends on a leaf, and how entries were moved."""
     parameter = program.split.inputs(0)[len(program.consts) + leaf]
     top = _paths(program.split, {parameter: Path(Map.MOVED, ())}, levels=(0,))
@@ -277,11 +278,11 @@ def _paths(
 ) -> dict[core.Var, Path]:
     for level in levels:
         for equation in split.equations[level]:
-            _extend(Move(equation, level == 1), paths)
+            _extend(_Move(equation, level == 1), paths)
     return paths
 
 
-def _extend(move: Move, paths: dict[core.Var, Path]) -> None:
+def _extend(move: _Move, paths: dict[core.Var, Path]) -> None:
     """Continues the paths of an equation's operands to its results."""
     equation = move.equation
     trained = [
@@ -292,7 +293,7 @@ def _extend(move: Move, paths: dict[core.Var, Path]) -> None:
             paths[out] = _after(move, trained, [paths[operand] for operand in trained], out)
 
 
-def _after(move: Move, trained: list[core.Var], incoming: list[Path], out: core.Var) -> Path:
+def _after(move: _Move, trained: list[core.Var], incoming: list[Path], out: core.Var) -> Path:
     """Returns the path to a result, given the operands that depend on the leaf and their paths."""
     equation = move.equation
     name, path = equation.primitive.name, incoming[0]
@@ -330,3 +331,48 @@ def _is_elementwise(closed: core.ClosedJaxpr, out: core.Var) -> bool:
         and all(shape_of(operand) in ((), shape_of(out)) for operand in equation.invars)
         for equation in closed.jaxpr.eqns
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormPlan:
+    """How the norm of each parameter leaf is obtained; all of it decided before any record is seen.
+
+    Attributes:
+      program: the loss, taken apart.
+      reads: the values through which each leaf acts.
+      paths: how each of them depends on the leaf.
+    """
+
+    program: Program
+    reads: tuple[tuple[Value, ...], ...]
+    paths: tuple[tuple[Path, ...], ...]
+
+    def uses(self, value: Value) -> list[tuple[Site, int]]:
+        """Returns the sites that read a value, with its position among their operands."""
+        return [
+            (site, at)
+            for site in self.program.sites
+            for at in site.trained
+            if site.values[at] == value
+        ]
+
+    def with_consts(self, consts: tuple[Any, ...]) -> "NormPlan":
+        """Returns the plan for the same loss closing over other values."""
+        return replace(self, program=replace(self.program, consts=consts))
+
+    def is_direct(self, leaf: int) -> bool:
+        """Whether the leaf's norm follows from that of one value."""
+        return len(self.reads[leaf]) == 1 and self.paths[leaf][0].map is not Map.GENERAL
+
+
+def make_norm_plan(program: Program) -> NormPlan:
+    """Returns the plan for a program."""
+    reads = tuple(
+        tuple(value for value, leaves in program.values.items() if leaf in leaves)
+        for leaf in range(program.num_params)
+    )
+    paths = tuple(
+        tuple(_classify(program, leaf, value) for value in values)
+        for leaf, values in enumerate(reads)
+    )
+    return NormPlan(program=program, reads=reads, paths=paths)

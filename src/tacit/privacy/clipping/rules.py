@@ -21,18 +21,28 @@ cancel are raised by ``gamma_m`` times what they would be without cancelling, ``
     A = sum_t |a_t| |d_t|,
 
 the *spread* of a record. It also bounds what float32 takes from a sum over records, so records are
-clipped on it, too (`engine`).
+clipped on it, too (`book_keeping`).
 """
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 from jax import lax
 
-from tacit.privacy.lattice import LARGEST_OPERAND, gamma, materialised, nested_sum, raised
+from tacit.privacy.lattice import (
+    FEWEST_ROWS,
+    UNDERFLOW,
+    block_rows,
+    gamma,
+    lost_to_underflow,
+    materialised,
+    nested_sum,
+    raised,
+    scaled,
+    scaled_weight,
+)
 from tacit.typing import Array
 
 __all__ = [
@@ -41,71 +51,15 @@ __all__ = [
     "Lookup",
     "Part",
     "Read",
-    "block_rows",
     "joint_squared_norm",
     "joint_squared_spread",
-    "largest_spread",
-    "num_blocks",
     "prefers_joint",
-    "summing_error",
 ]
 
 _PRECISE = lax.Precision.HIGHEST
 
 _FORMED_PRICE = 8
 """What a number costs that goes through memory, in multiplications; a rough measured figure."""
-
-_UNDERFLOW = 8 * 2.0**-126
-"""What a product of scaled factors may lose to underflow, with a margin.
-
-After scaling no factor exceeds one, so a term that underflows at any stage is below the smallest
-normal float32. At ordinary scales this adds nothing; where operands are 1e19 apart it keeps the
-norm an upper bound.
-"""
-
-
-_MOST_ROWS, _FEWEST_ROWS = 288, 2
-"""With 288 rows a Poisson batch of 256, which has room for 272, is one block. The sum of a block
-may be off by 1 % of a clip norm; with twice as many rows it would be 4 %."""
-
-_SUMMING = 0.02
-"""By how many clip norms the float32 sums of a block may be off, where positions add up."""
-
-
-def largest_spread(positions: int) -> float:
-    """Returns kappa: a record is clipped such that its spread A is at most so many clip norms.
-
-    At one position spread and norm are the same. At several, terms that point in all directions
-    have a spread of up to the square root of their number; four times as much leaves room for terms
-    that cancel. A record whose terms cancel beyond that counts with less than its gradient.
-    """
-    return 1.0 if positions == 1 else 4.0 * math.sqrt(positions)
-
-
-def block_rows(positions: int) -> int:
-    """Returns how many records are added up in float32 before they are rounded to the lattice."""
-    if positions == 1:
-        return _MOST_ROWS
-    rows = math.sqrt(_SUMMING / (2 * gamma(1) * positions * largest_spread(positions)))
-    return min(_MOST_ROWS, 2 ** math.floor(math.log2(max(rows, 1.0))))
-
-
-def num_blocks(length: int, positions: int) -> int:
-    """Returns into how many blocks so many records are cut; into equal ones where that is easy."""
-    least = -(-length // block_rows(positions))
-    even = [count for count in range(least, 2 * least + 1) if length % count == 0]
-    return even[0] if even else least
-
-
-def summing_error(positions: int, num_reads: int) -> float:
-    """Returns by how many clip norms the sum of a record's block may be off, twice.
-
-    A block's sum has ``rows * positions`` terms, and a few operations on each. In l2 norm it is off
-    by at most ``gamma_m sum_i c_i A_i <= gamma_m rows kappa``, with the record and without it.
-    """
-    rows = block_rows(positions)
-    operations = rows * positions + num_reads + 8
-    return 2 * gamma(operations) * rows * largest_spread(positions)
 
 
 class Layout(NamedTuple):
@@ -156,7 +110,7 @@ class Dense:
             return False
         gram = positions**2 * (contracted + free)
         is_cheaper = _FORMED_PRICE * contracted * free < gram
-        return is_weighted or is_cheaper or block_rows(positions) < _FEWEST_ROWS
+        return is_weighted or is_cheaper or block_rows(positions) < FEWEST_ROWS
 
     @property
     def num_positions(self) -> int:
@@ -169,8 +123,8 @@ class Dense:
         Operations, beside those of a sum itself: a quotient and a square for each factor, the
         products, the scale. The sums over groups come on top.
         """
-        a, a_scale = _scaled(self.inputs)
-        d, d_scale = _scaled(self.cotangents)
+        a, a_scale = scaled(self.inputs)
+        d, d_scale = scaled(self.cotangents)
         scale = a_scale * d_scale
         _, groups, positions, contracted = self.inputs.shape
         free = self.cotangents.shape[-1]
@@ -181,17 +135,17 @@ class Dense:
             d2, d_operations = nested_sum(jnp.square(d[:, :, 0]))
             total = raised(jnp.sum(a2 * d2, axis=-1), a_operations + d_operations + groups + 8)
         else:
-            w, w_scale = _scaled_weight(self._ordered(weight))
+            w, w_scale = scaled_weight(self._ordered(weight))
             w2, scale = jnp.square(w), scale * w_scale
             terms = _spread(jnp.square(a[:, :, 0]), w2) * jnp.square(d[:, :, 0])
             total = raised(jnp.sum(terms, axis=(1, 2)), contracted + groups * free + 12)
         num_terms = groups * positions**2 * contracted * free
-        return raised(jnp.square(scale) * (total + _UNDERFLOW * num_terms), 8)
+        return raised(jnp.square(scale) * (total + UNDERFLOW * num_terms), 8)
 
     def squared_spread(self) -> Array:
         """Returns A^2 of each record, from above: over groups, the root of the sum of squares."""
-        a, a_scale = _scaled(self.inputs)
-        d, d_scale = _scaled(self.cotangents)
+        a, a_scale = scaled(self.inputs)
+        d, d_scale = scaled(self.cotangents)
         total = jnp.sum(jnp.square(self._spread_of_groups(a, d)), axis=1)
         _, groups, positions, contracted = self.inputs.shape
         operations = contracted + self.cotangents.shape[-1] + 2 * positions + groups + 16
@@ -261,7 +215,7 @@ class Dense:
     def _spread_of_groups(self, a: Array, d: Array) -> Array:
         """Returns sum_t |a_t| |d_t| of each group, for scaled a and d."""
         lengths = jnp.sqrt(jnp.sum(jnp.square(a), -1)) * jnp.sqrt(jnp.sum(jnp.square(d), -1))
-        return jnp.sum(lengths, axis=2) + a.shape[2] * _lost(a.shape[-1] * d.shape[-1])
+        return jnp.sum(lengths, axis=2) + a.shape[2] * lost_to_underflow(a.shape[-1] * d.shape[-1])
 
     def _ordered(self, weight: Array) -> Array:
         """Returns a value-shaped array as ``(group, contracted, free)``."""
@@ -328,7 +282,7 @@ def joint_squared_norm(reads: list[Read]) -> Array:
             num_terms += 2 * a.shape[1] * a.shape[2] * d.shape[2]
     size, operations = _joint_spread(reads, places)
     bound = jnp.maximum(total, 0.0) + gamma(operations) * size
-    return raised(jnp.square(top) * (bound + _UNDERFLOW * num_terms), 8)
+    return raised(jnp.square(top) * (bound + UNDERFLOW * num_terms), 8)
 
 
 def joint_squared_spread(reads: list[Read]) -> Array:
@@ -343,17 +297,17 @@ _Place: TypeAlias = tuple[int, Array, Array, Array]
 
 def _joint_places(reads: list[Read]) -> tuple[Array, list[_Place]]:
     """Returns a scale for each record, and every position: its read, scaled a, d, and J."""
-    scaled, scales = [], []
+    found, scales = [], []
     for part, weight, _ in reads:
-        a, a_scale = _scaled(part.inputs)
-        d, d_scale = _scaled(part.cotangents)
-        j, j_scale = _scaled_weight(weight)
-        scaled.append((a, d, j if j.ndim == 0 else part._ordered(j)))
+        a, a_scale = scaled(part.inputs)
+        d, d_scale = scaled(part.cotangents)
+        j, j_scale = scaled_weight(weight)
+        found.append((a, d, j if j.ndim == 0 else part._ordered(j)))
         scales.append(a_scale * d_scale * j_scale)
     top = functools.reduce(jnp.maximum, scales)
     safe = jnp.where(top == 0, 1.0, top)
     places = []
-    for i, ((a, own, j), scale) in enumerate(zip(scaled, scales, strict=True)):
+    for i, ((a, own, j), scale) in enumerate(zip(found, scales, strict=True)):
         d = own * (scale / safe)[:, None, None, None]
         places += [(i, a[:, :, t], d[:, :, t], j) for t in range(a.shape[2])]
     return top, places
@@ -368,7 +322,7 @@ def _joint_spread(reads: list[Read], places: list[_Place]) -> tuple[Array, int]:
         else:
             squared = jnp.sum(_spread(a**2, j**2) * d**2, axis=(1, 2))
         longest = max(longest, a.shape[2] + a.shape[1] * d.shape[2])
-        spread += jnp.sqrt(squared) + _lost(a.shape[1] * a.shape[2] * d.shape[2])
+        spread += jnp.sqrt(squared) + lost_to_underflow(a.shape[1] * a.shape[2] * d.shape[2])
     operations = longest + len(places) ** 2 + 24
     return raised(jnp.square(spread), operations), operations
 
@@ -408,7 +362,7 @@ class Lookup:
         A computed sum of T of them is off by at most gamma_T times the sum of their norms; norms
         of errors add up, so |G| is at most the computed norm and gamma_T times that of the sizes.
         """
-        d, scale = _scaled(self.weighted(weight)[:, None])
+        d, scale = scaled(self.weighted(weight)[:, None])
         d = d[:, 0]
         record = jnp.arange(len(d))[:, None]
         first = jnp.argmax(self.rows[:, :, None] == self.rows[:, None, :], axis=2)
@@ -420,7 +374,7 @@ class Lookup:
         total = raised(jnp.sum(jnp.square(summed), axis=(1, 2)), operations)
         size = raised(jnp.sum(jnp.square(sizes), axis=1), operations)
         norm = jnp.sqrt(total) + gamma(positions + 1) * jnp.sqrt(size)
-        return raised(jnp.square(scale * (norm + positions * _lost(features))), 16)
+        return raised(jnp.square(scale * (norm + positions * lost_to_underflow(features))), 16)
 
     def weighted(self, weight: Array | None) -> Array:
         """Returns the cotangents times the weights of their rows; zero where nothing is read."""
@@ -432,31 +386,6 @@ class Lookup:
 
 Part: TypeAlias = Dense | Lookup
 """What one site contributes to a value's gradient, for a batch of records."""
-
-
-def _lost(num_terms: int) -> float:
-    """By how much underflow may shorten a vector of scaled products: each loses below 2**-63."""
-    return 2.0**-62 * math.sqrt(num_terms)
-
-
-def _scaled(x: Array) -> tuple[Array, Array]:
-    """Returns each record's array divided by its largest entry, and that entry.
-
-    The entry is infinite where it is too large, so that the record is dropped: larger numbers could
-    vanish in a product with a small factor, and leave a sum that no norm bounds.
-    """
-    largest = jnp.max(jnp.abs(x), axis=(1, 2, 3))
-    # Zero stays zero; what is not finite stays so.
-    scale = jnp.where(largest == 0, 1.0, largest)
-    usable = jnp.where(largest <= LARGEST_OPERAND, largest, jnp.inf)
-    return x / scale[:, None, None, None], usable
-
-
-def _scaled_weight(weight: Array) -> tuple[Array, Array]:
-    """Returns derivatives divided by the largest, and that one, likewise."""
-    largest = jnp.max(jnp.abs(weight))
-    usable = jnp.where(largest <= LARGEST_OPERAND, largest, jnp.inf)
-    return weight / jnp.where(largest == 0, 1.0, largest), usable
 
 
 def _kept(x: Array, keep: Array) -> Array:

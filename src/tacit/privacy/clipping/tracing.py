@@ -34,10 +34,10 @@ from tacit.privacy.clipping.equations import (
 )
 from tacit.typing import Array, Key, Params, RecordLoss, Tree
 
-__all__ = ["Program", "divide", "hoisted", "run_records", "trace"]
+__all__ = ["Program", "trace"]
 
 
-def divide(split: Split, scope: int | None, sites: list[Site], scans: list[Scan]) -> None:
+def _divide(split: Split, scope: int | None, sites: list[Site], scans: list[Scan]) -> None:
     """Sorts the equations of a program by level, and finds sites and scans to open."""
     for equation in split.jaxpr.jaxpr.eqns:
         level = max((split.level_of(operand) for operand in equation.invars), default=0)
@@ -125,11 +125,11 @@ def _open(
     sites.extend(initial.values())
     scan = Scan(index=len(scans), equation=equation, body=body)
     scans.append(scan)
-    divide(body, scan.index, sites, scans)
+    _divide(body, scan.index, sites, scans)
     return scan, initial
 
 
-def hoisted(scan: Scan, outer: Split, top: Environment) -> dict[Value, Array]:
+def _hoisted(scan: Scan, outer: Split, top: Environment) -> dict[Value, Array]:
     """Runs the parameter part of a scan's body outside the loop."""
     body = scan.body
     inner: Environment = dict(zip(body.jaxpr.jaxpr.constvars, body.jaxpr.consts, strict=True))
@@ -153,7 +153,7 @@ def hoisted(scan: Scan, outer: Split, top: Environment) -> dict[Value, Array]:
     }
 
 
-def run_records(  # noqa: PLR0917
+def _run_records(  # noqa: PLR0917
     split: Split,
     scope: int | None,
     environment: Environment,
@@ -216,7 +216,7 @@ def _run_scan(  # noqa: PLR0917
             zip([site.index for site in inside], own_nudges, strict=True)
         )
         noted: dict[int, list[Array]] = {}
-        outs = run_records(
+        outs = _run_records(
             body,
             scan.index,
             environment,
@@ -291,13 +291,8 @@ class Program:
         run_equations(self.reached, top)
         values = {Value(None, var): value for var, value in top.items()}
         for scan in self.scans:
-            values |= hoisted(scan, self.split, top)
+            values |= _hoisted(scan, self.split, top)
         return values
-
-    def trained_part(self, leaves: Sequence[Array], fixed: Environment) -> list[Array]:
-        """Returns the trained values alone, in the order of ``values``."""
-        everything = self.parameter_part(leaves, fixed)
-        return [everything[value] for value in self.values]
 
     def record_part(
         self, values: dict[Value, Array], data: Sequence[Array], nudges: Sequence[list[Array]]
@@ -312,7 +307,7 @@ class Program:
         """
         saved: list[list[Array]] = [[] for _ in self.sites]
         environment: Environment = dict(zip(self.split.inputs(2), data, strict=True))
-        (loss,) = run_records(self.split, None, environment, values, nudges, saved)
+        (loss,) = _run_records(self.split, None, environment, values, nudges, saved)
         return loss, saved
 
     def nudge_shapes(self) -> list[list[tuple[tuple[int, ...], Any]]]:
@@ -354,7 +349,7 @@ def trace(loss: RecordLoss, params: Params, record: Tree, key: Key) -> Program:
 
     sites: list[Site] = []
     scans: list[Scan] = []
-    divide(split, None, sites, scans)
+    _divide(split, None, sites, scans)
     (result,) = closed.jaxpr.outvars
     if split.level_of(result) != 2:
         raise UnsupportedError("the loss does not depend on the record")

@@ -1,4 +1,8 @@
-"""The ledger as a file: data sets, each with a budget that is set once and never refunded."""
+"""The ledger as a file: data sets, each with a budget that is set once and never refunded.
+
+`LedgerFile` is the file, `DataSetLedger` one data set of it, which `tacit.fit` is given, and
+`LedgerRun` a run that it has let begin. A salted fingerprint of the records only warns.
+"""
 
 import hashlib
 import hmac
@@ -28,6 +32,7 @@ __all__ = ["DataSetLedger", "LedgerFile", "LedgerRun", "fingerprint_of"]
 
 _LARGEST_READ_WHOLE = 2**28
 _NUM_ROWS_OF_LARGER = 4096
+_LONGEST_NAME = 200
 
 
 def fingerprint_of(records: Tree, *, salt: bytes) -> str | None:
@@ -196,9 +201,8 @@ class DataSetLedger:
             warnings.warn(doubt, PrivacyWarning, stacklevel=2)
         return LedgerRun(self, run_id, request.purpose)
 
-    def charge(self, cost: Cost | DpEvent, *, purpose: str = "release") -> None:
+    def charge(self, cost: Cost, *, purpose: str = "release") -> None:
         """Pays for something made outside `fit`, as a run of its own."""
-        cost = cost if isinstance(cost, Cost) else Cost(cost)
         run = self.begin(RunRequest(cost=cost, purpose=purpose, adjacency=self.rule.adjacency))
         run.charge(cost.event)
 
@@ -248,9 +252,6 @@ def _doubts(state: LedgerState, name: str, request: RunRequest, own_print: str |
             " names on the same people add up; use one name."
         )
     return doubts
-
-
-_LONGEST_NAME = 200
 
 
 class LedgerFile:
@@ -363,8 +364,9 @@ class LedgerFile:
         if name not in known:
             names = ", ".join(map(repr, known)) or "none"
             raise LedgerError(
-                f"the ledger {self.path} has no data set {name!r}; it has {names}. Register it:"
-                f" tacit ledger create {self.path} --data-set NAME --epsilon E --delta D."
+                f"the ledger {self.path} has no data set {name!r}; it has {names}. Register it"
+                " by ledger.register(name, rule), or on the command line by `tacit ledger create"
+                f" {self.path} --data-set NAME --epsilon E --delta D`."
             )
         return DataSetLedger(self._book, name)
 

@@ -1,4 +1,4 @@
-"""The state: what the entries of a ledger say, added up."""
+"""The state: what a ledger's entries say, added up, and the book that reads and appends them."""
 
 import contextlib
 import datetime
@@ -7,7 +7,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -17,7 +17,6 @@ from tacit.privacy.filters import Filter, Spending, filter_from_json
 from tacit.privacy.ledger.store import NO_ENTRIES, Entry, Head, Store
 
 __all__ = [
-    "Append",
     "Book",
     "ChargeRecord",
     "DataSetRecord",
@@ -26,15 +25,6 @@ __all__ = [
     "RunRecord",
     "now",
 ]
-
-_CUT_TAIL_SHARE = 1 / 16
-"""The part of delta that older versions set aside, since the tail of their noise was cut.
-
-They registered a data set with its "filter" and wrote a "tail" with every charge. Such a data set
-keeps its share for good: a filter's promise is fixed before the first release, and could not be
-widened after seeing results. Newer entries say "rule" and have no tail, so that an older version
-cannot read them, and cannot charge a tail where nothing is set aside for it.
-"""
 
 
 class ChargeRecord(NamedTuple):
@@ -120,8 +110,6 @@ class DataSetRecord:
       time: when it was registered.
       spending: what was paid.
       runs: by their names, oldest first.
-      cut_tails: what charges of older versions took of delta beside the filter; at most what
-        `Spending.delta` leaves.
     """
 
     name: str
@@ -129,14 +117,6 @@ class DataSetRecord:
     time: str
     spending: Spending
     runs: dict[str, RunRecord] = field(default_factory=dict)
-    cut_tails: float = 0.0
-
-    def count_cut_tail(self, tail: float) -> None:
-        """Counts what the noise of a release by an older version took of delta."""
-        self.cut_tails += tail
-        is_old = self.spending.delta < self.rule.delta
-        if self.cut_tails > (_CUT_TAIL_SHARE * self.rule.delta if is_old else 0.0):
-            raise ValueError(f"cut tails of the noise take {self.cut_tails:.1g} of delta")
 
     @property
     def forks(self) -> list[Fork]:
@@ -203,21 +183,14 @@ class LedgerState:
             case "ledger":
                 self.salt, self.time = bytes.fromhex(body["salt"]), body["time"]
             case "data set":
-                is_old = "filter" in body
-                rule = filter_from_json(body["filter" if is_old else "rule"])
-                spending = Spending.none(rule)
-                if is_old:
-                    spending = replace(spending, delta=rule.delta * (1 - _CUT_TAIL_SHARE))
-                self.data_sets[body["name"]] = DataSetRecord(
-                    body["name"], rule, body["time"], spending
-                )
+                name, rule = body["name"], filter_from_json(body["rule"])
+                self.data_sets[name] = DataSetRecord(name, rule, body["time"], Spending.none(rule))
             case "run":
                 runs = self.data_sets[body.pop("data_set")].runs
                 runs[body["run_id"]] = RunRecord(**body)
             case "charge":
                 data_set = self.data_sets[body.pop("data_set")]
                 cost = json.dumps(body["cost"], sort_keys=True)
-                data_set.count_cut_tail(body.pop("tail", 0.0))
                 data_set.spending = data_set.spending.plus_weight(_weight(data_set.rule, cost))
                 data_set.runs[body["run_id"]].charges.append(
                     ChargeRecord(number=entry.number, digest=entry.digest, **body)
@@ -234,7 +207,7 @@ def _weight(rule: Filter, cost: str) -> Any:
     return weight
 
 
-class Append(Protocol):
+class _Append(Protocol):
     """Appends an entry within a transaction."""
 
     def __call__(self, kind: str, content: Mapping[str, Any]) -> None:
@@ -269,7 +242,7 @@ class Book:
             return self._state
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[tuple[LedgerState, Append]]:
+    def writing(self) -> Iterator[tuple[LedgerState, _Append]]:
         """The state, and a way to append to it that nobody can come before."""
         with self._lock, self._store.writing() as transaction:
             for entry in transaction.entries_after(self._state.head):

@@ -20,19 +20,36 @@ from typing import Any, NamedTuple
 
 from tacit.errors import LedgerDamagedError, LedgerError
 
-__all__ = [
-    "GENESIS",
-    "NO_ENTRIES",
-    "Entry",
-    "Head",
-    "Store",
-    "Transaction",
-    "next_entry",
-    "seal_of",
-]
+__all__ = ["NO_ENTRIES", "Entry", "Head", "Store", "Transaction"]
 
-GENESIS = "0" * 64
+_GENESIS = "0" * 64
 """What the first entry follows."""
+
+_APPLICATION_ID = 0x7AC17  # tells our files from other programs' databases
+_SCHEMA_VERSION = 1
+
+_SCHEMA = f"""
+CREATE TABLE entries (
+  number INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  body TEXT NOT NULL,
+  digest TEXT NOT NULL
+) STRICT;
+CREATE TABLE head (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  count INTEGER NOT NULL,
+  digest TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER entries_are_never_changed BEFORE UPDATE ON entries
+  BEGIN SELECT RAISE(ABORT, 'entries of a ledger are never changed'); END;
+CREATE TRIGGER entries_are_never_deleted BEFORE DELETE ON entries
+  BEGIN SELECT RAISE(ABORT, 'entries of a ledger are never deleted'); END;
+INSERT INTO head VALUES (1, 0, '{_GENESIS}');
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_SCHEMA_VERSION};
+"""
+
+_RESTORE = "Restore a copy; nothing was charged, and no ledger is ever begun anew in its place"
 
 
 class Entry(NamedTuple):
@@ -51,7 +68,7 @@ class Entry(NamedTuple):
     digest: str
 
 
-def seal_of(previous: str, number: int, kind: str, body: str) -> str:
+def _seal_of(previous: str, number: int, kind: str, body: str) -> str:
     """The digest of an entry that follows the one with digest ``previous``.
 
     The parts are put into a JSON list, so that no two different lists give the same bytes.
@@ -60,43 +77,16 @@ def seal_of(previous: str, number: int, kind: str, body: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def next_entry(previous: str, number: int, kind: str, content: Mapping[str, Any]) -> Entry:
+def _next_entry(previous: str, number: int, kind: str, content: Mapping[str, Any]) -> Entry:
     """The sealed entry after the one with digest ``previous``.
 
     Example:
-      >>> first = next_entry(GENESIS, 1, "ledger", {"salt": "00"})
-      >>> first.digest == seal_of(GENESIS, 1, first.kind, first.body)
+      >>> first = _next_entry(_GENESIS, 1, "ledger", {"salt": "00"})
+      >>> first.digest == _seal_of(_GENESIS, 1, first.kind, first.body)
       True
     """
     body = json.dumps(content, sort_keys=True, allow_nan=False)
-    return Entry(number, kind, body, seal_of(previous, number, kind, body))
-
-
-APPLICATION_ID = 0x7AC17  # tells our files from other programs' databases
-SCHEMA_VERSION = 1
-
-_SCHEMA = f"""
-CREATE TABLE entries (
-  number INTEGER PRIMARY KEY,
-  kind TEXT NOT NULL,
-  body TEXT NOT NULL,
-  digest TEXT NOT NULL
-) STRICT;
-CREATE TABLE head (
-  only INTEGER PRIMARY KEY CHECK (only = 1),
-  count INTEGER NOT NULL,
-  digest TEXT NOT NULL
-) STRICT;
-CREATE TRIGGER entries_are_never_changed BEFORE UPDATE ON entries
-  BEGIN SELECT RAISE(ABORT, 'entries of a ledger are never changed'); END;
-CREATE TRIGGER entries_are_never_deleted BEFORE DELETE ON entries
-  BEGIN SELECT RAISE(ABORT, 'entries of a ledger are never deleted'); END;
-INSERT INTO head VALUES (1, 0, '{GENESIS}');
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-"""
-
-_RESTORE = "Restore a copy; nothing was charged, and no ledger is ever begun anew in its place"
+    return Entry(number, kind, body, _seal_of(previous, number, kind, body))
 
 
 class Head(NamedTuple):
@@ -106,7 +96,7 @@ class Head(NamedTuple):
     digest: str
 
 
-NO_ENTRIES = Head(0, GENESIS)
+NO_ENTRIES = Head(0, _GENESIS)
 
 
 class Transaction:
@@ -131,7 +121,7 @@ class Transaction:
         number, digest = known
         for entry in entries:
             number += 1
-            sealed = seal_of(digest, number, entry.kind, entry.body)
+            sealed = _seal_of(digest, number, entry.kind, entry.body)
             if entry.number != number or entry.digest != sealed:
                 raise self._damaged(f"entry {number} was altered, or one is missing")
             digest = entry.digest
@@ -141,7 +131,7 @@ class Transaction:
 
     def append(self, after: Head, kind: str, content: Mapping[str, Any]) -> Head:
         """Appends an entry; it counts when the transaction ends without an error."""
-        entry = next_entry(after.digest, after.number + 1, kind, content)
+        entry = _next_entry(after.digest, after.number + 1, kind, content)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", entry)
         head = Head(entry.number, entry.digest)
         self._connection.execute("UPDATE head SET count = ?, digest = ?", head)
@@ -283,15 +273,15 @@ class Store:
     def _require_ours(self, connection: sqlite3.Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION_ID:
+        if application != _APPLICATION_ID:
             raise LedgerDamagedError(
                 f"{self.path} is a database, but not a ledger, or its first page is damaged. Give"
                 " the path of a ledger, or restore a copy."
             )
-        if version != SCHEMA_VERSION:
+        if version != _SCHEMA_VERSION:
             raise LedgerError(
                 f"the ledger {self.path} has format {version}; this version of tacit reads format"
-                f" {SCHEMA_VERSION}. Use the version that made it, or restore a copy."
+                f" {_SCHEMA_VERSION}. Use the version that made it, or restore a copy."
             )
 
     def _explained(self, error: Exception) -> LedgerError:

@@ -15,8 +15,8 @@ from dp_accounting import DpEvent
 
 from tacit import native
 from tacit.errors import InvalidArgumentError, UnprovenAccountingError
-from tacit.privacy.accounting import RDP, Accountant, round_up
-from tacit.privacy.accounting.releases import Sampling, count_releases
+from tacit.privacy.accounting import RDP, round_up
+from tacit.privacy.accounting.releases import SamplingKind, distinct_releases
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import Cost, event_to_json, noise_multipliers, num_shards
@@ -27,7 +27,99 @@ from tacit.privacy.trade_off import TradeOff
 
 __all__ = ["engines_in", "make_statement", "method_name", "releases_made", "require_adjacency"]
 
-_UNSAMPLED = (Sampling.FULL, Sampling.FIXED)
+_CURVE = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+_FALSE_POSITIVE_RATE = 0.01
+_PACKAGES = ("tacit", "dp-accounting", "jax", "numpy", "scipy")
+_UNSAMPLED = (SamplingKind.FULL, SamplingKind.FIXED)
+
+
+def make_statement(
+    *,
+    cost: Cost,
+    budget: Budget,
+    unit: str,
+    num_units: int,
+    method: object = None,
+    num_steps: int | None = None,
+    length: str = text.FIXED,
+    num_chains: int = 1,
+    rows_per_unit: int = 1,
+    tuning: Tuning = "not counted",
+    intended_use: str = "not stated",
+    is_charged: bool = False,
+) -> Statement:
+    """Returns the statement for an executed cost.
+
+    Guarantee:
+      ``epsilon`` is computed from ``cost``, not copied from the budget, and rounded up. An
+      infinite budget promises nothing.
+
+    Args:
+      cost: what was executed, or declared before the first step where that is more.
+      budget: gives delta and the accountant.
+      unit: what one unit of privacy is.
+      num_units: how many there are.
+      method: the configuration in which the noisy sums are found, with their clip norms.
+      num_steps: updates of each chain that were made.
+      length: how their number was fixed, from `tacit.privacy.stopping.claim_of`.
+      num_chains: how many chains.
+      rows_per_unit: how many rows of one unit count at most.
+      tuning: how settings were chosen; without a word it is taken as not counted.
+      intended_use: what the artefacts are for.
+      is_charged: whether a ledger that the owner keeps was charged for it.
+
+    Example:
+      >>> import dp_accounting as dpa
+      >>> made = make_statement(
+      ...     cost=Cost(dpa.GaussianDpEvent(4.0), is_secure=True),
+      ...     budget=Budget(epsilon=1.0, delta=1e-5), unit="one record", num_units=1000)
+      >>> made.epsilon_text
+      '0.927'
+    """
+    event, is_secure, accountant = cost.event, cost.is_secure, budget.accountant
+    epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(event)
+    rounded = round_up(epsilon)
+    is_private = math.isfinite(epsilon)
+    made = releases_made(event)
+    curve = _curve(event, budget, float(rounded)) if is_private else []
+    facts: dict[str, Any] = {
+        "epsilon": float(rounded),
+        "delta": budget.delta,
+        "unit": unit,
+        "num_units": num_units,
+        "is_bound": accountant.is_bound,
+        "is_secure": is_secure,
+        "adjacency": f"{accountant.adjacency}: {accountant.adjacency.sentence}",
+        "best_attack": _best_attack(curve) if is_private else None,
+    }
+    return Statement(
+        **facts,
+        summary=text.summary(facts),
+        epsilon_text=text.epsilon_text(rounded, is_bound=accountant.is_bound, is_secure=is_secure),
+        accountant=accountant.describe(),
+        not_protected=text.not_protected(facts),
+        num_units_is_public=not text.is_declared(facts),
+        composition=_composition(event),
+        releases=sum(count for _, count in noise_multipliers(event)),
+        cost=json.loads(json.dumps(event_to_json(event))),
+        randomness=text.SECRET if is_secure else text.SEEDED,
+        noise=_noise(event),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        mechanism=text.MECHANISM.format(batches=_batches(made)),
+        curve=curve,
+        cross_check=_cross_check(event, budget) if is_private else None,
+        releases_made=made,
+        engines=engines_in(method),
+        method=method_name(method),
+        software=_software(),
+        num_steps=num_steps,
+        length=length,
+        num_chains=num_chains,
+        rows_per_unit=rows_per_unit,
+        tuning=tuning,
+        intended_use=intended_use,
+        other_releases=text.CHARGED if is_charged else text.OTHER_RELEASES,
+    )
 
 
 def releases_made(cost: DpEvent) -> list[dict[str, Any]]:
@@ -41,7 +133,7 @@ def releases_made(cost: DpEvent) -> list[dict[str, Any]]:
       ('Poisson batch', 0.01, 1.3, 20)
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for release, times in count_releases(cost):
+    for release, times in distinct_releases(cost):
         family = (release.sampling, release.rate, release.size, release.is_sharded)
         row = rows.setdefault(
             family,
@@ -65,6 +157,15 @@ def releases_made(cost: DpEvent) -> list[dict[str, Any]]:
 def engines_in(config: object) -> list[dict[str, Any]]:
     """Returns every noisy sum that a method is configured with, by the name of its field."""
     return [_described(name, engine) for name, engine in _walk("", config)]
+
+
+def method_name(config: object) -> str:
+    """Returns the class of a method, and of the one it runs, as in ``SWAG of SGLD``."""
+    if config is None:
+        return "not stated"
+    base = getattr(config, "base", None)
+    name = type(config).__name__
+    return name if base is None else f"{name} of {method_name(base)}"
 
 
 def require_adjacency(config: object, budget: Budget, *, spent: DpEvent | None = None) -> None:
@@ -99,146 +200,12 @@ def require_adjacency(config: object, budget: Budget, *, spent: DpEvent | None =
                 f" number of records is public; got {declared}. Use adjacency"
                 f" {Adjacency.ADD_REMOVE} where it is private."
             )
-    earlier = () if spent is None else count_releases(spent)
+    earlier = () if spent is None else distinct_releases(spent)
     if is_private and any(release.sampling in _UNSAMPLED for release, _ in earlier):
         raise InvalidArgumentError(
             "plan.spent must come from batches of a declared number of records under adjacency"
             f" {adjacency}; got {spent!r}, where every record, or a fixed number, was looked at."
         )
-
-
-def method_name(config: object) -> str:
-    """Returns the class of a method, and of the one it runs, as in ``SWAG of SGLD``."""
-    if config is None:
-        return "not stated"
-    base = getattr(config, "base", None)
-    name = type(config).__name__
-    return name if base is None else f"{name} of {method_name(base)}"
-
-
-def _samplings(config: object) -> Iterator[tuple[str, object]]:
-    if isinstance(config, GaussianSum):
-        yield "release.sampling", config.sampling
-    elif hasattr(config, "public_records") and hasattr(config, "capacity"):
-        yield "sampling", config
-    else:
-        for name, engine in _walk("", config):
-            yield f"{name}.sampling", engine.sampling
-
-
-def _walk(name: str, config: object) -> Iterator[tuple[str, GaussianSum]]:
-    if isinstance(config, GaussianSum):
-        yield name, config
-    elif dataclasses.is_dataclass(config) and not isinstance(config, type):
-        for item in dataclasses.fields(config):
-            inner = f"{name}.{item.name}" if name else item.name
-            yield from _walk(inner, getattr(config, item.name, None))
-
-
-def _described(name: str, engine: GaussianSum) -> dict[str, Any]:
-    sampling = engine.sampling
-    return {
-        "name": name,
-        "clip_norm": "infinity" if math.isinf(engine.clip_norm) else float(engine.clip_norm),
-        "clipping": type(engine.clipping).__name__,
-        "sampling": type(sampling).__name__,
-        "num_records": int(sampling.public_records),
-        "rate": float(sampling.rate),
-        "inclusion_rate": float(sampling.inclusion_rate),
-        "capacity": int(sampling.capacity),
-        "normaliser": "the public inclusion rate, never the size of the batch that was drawn",
-    }
-
-
-_CURVE = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
-_FALSE_POSITIVE_RATE = 0.01
-_PACKAGES = ("tacit", "dp-accounting", "jax", "numpy", "scipy")
-
-
-def make_statement(
-    *,
-    cost: Cost,
-    budget: Budget,
-    unit: str,
-    num_units: int,
-    method: object = None,
-    num_steps: int | None = None,
-    length: str = text.FIXED,
-    num_chains: int = 1,
-    rows_per_unit: int = 1,
-    tuning: Tuning = "not counted",
-    intended_use: str = "not stated",
-    is_charged: bool = False,
-) -> Statement:
-    """Returns the statement for an executed cost.
-
-    Args:
-      cost: what was executed, or declared before the first step where that is more.
-      budget: gives delta and the accountant.
-      unit: what one unit of privacy is.
-      num_units: how many there are.
-      method: the configuration in which the noisy sums are found, with their clip norms.
-      num_steps: updates of each chain that were made.
-      length: how their number was fixed, from `tacit.privacy.stopping.claim_of`.
-      num_chains: how many chains.
-      rows_per_unit: how many rows of one unit count at most.
-      tuning: how settings were chosen; without a word it is taken as not counted.
-      intended_use: what the artefacts are for.
-      is_charged: whether a ledger that the owner keeps was charged for it.
-
-    Guarantee:
-      ``epsilon`` is computed from ``cost``, not copied from the budget, and rounded up. An
-      infinite budget promises nothing.
-    """
-    event, is_secure = cost.event, cost.is_secure
-    accountant: Accountant = budget.accountant
-    epsilon = math.inf if math.isinf(budget.epsilon) else budget.spent(event)
-    rounded = round_up(epsilon)
-    is_private = math.isfinite(epsilon)
-    made = releases_made(event)
-    curve = _curve(event, budget, float(rounded)) if is_private else []
-    facts: dict[str, Any] = {
-        "epsilon": float(rounded),
-        "delta": budget.delta,
-        "unit": unit,
-        "num_units": num_units,
-        "is_bound": accountant.is_bound,
-        "is_secure": is_secure,
-        "adjacency": f"{accountant.adjacency}: {accountant.adjacency.sentence}",
-        "best_attack": _best_attack(curve) if is_private else None,
-    }
-    return Statement(
-        **facts,
-        summary=text.summary(facts),
-        epsilon_text=text.epsilon_text(rounded, is_bound=accountant.is_bound, is_secure=is_secure),
-        accountant=accountant.describe(),
-        not_protected=text.not_protected(facts),
-        num_units_is_public=not text.is_declared(facts),
-        composition=_composition(event),
-        releases=sum(count for _, count in noise_multipliers(event)),
-        cost=json.loads(json.dumps(event_to_json(event))),
-        randomness=(
-            "ChaCha20, 256-bit key from the operating system"
-            if is_secure
-            else "ChaCha20 from a known seed: INSECURE, anyone who has it can take the noise off"
-        ),
-        noise=_noise(event),
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        mechanism=text.MECHANISM.format(batches=_batches(made)),
-        curve=curve,
-        cross_check=_cross_check(event, budget) if is_private else None,
-        releases_made=made,
-        engines=engines_in(method),
-        method=method_name(method),
-        software=_software(),
-        num_steps=num_steps,
-        length=length,
-        num_chains=num_chains,
-        rows_per_unit=rows_per_unit,
-        tuning=tuning,
-        intended_use=intended_use,
-        other_releases=text.CHARGED if is_charged else text.OTHER_RELEASES,
-    )
 
 
 def _curve(cost: DpEvent, budget: Budget, claim: float) -> list[dict[str, float]]:
@@ -296,3 +263,37 @@ def _software() -> dict[str, str]:
 @functools.cache
 def _version(package: str) -> str:
     return importlib.metadata.version(package)
+
+
+def _described(name: str, engine: GaussianSum) -> dict[str, Any]:
+    sampling = engine.sampling
+    return {
+        "name": name,
+        "clip_norm": "infinity" if math.isinf(engine.clip_norm) else float(engine.clip_norm),
+        "clipping": type(engine.clipping).__name__,
+        "sampling": type(sampling).__name__,
+        "num_records": int(sampling.public_records),
+        "rate": float(sampling.rate),
+        "inclusion_rate": float(sampling.inclusion_rate),
+        "capacity": int(sampling.capacity),
+        "normaliser": "the public inclusion rate, never the size of the batch that was drawn",
+    }
+
+
+def _samplings(config: object) -> Iterator[tuple[str, object]]:
+    if isinstance(config, GaussianSum):
+        yield "release.sampling", config.sampling
+    elif hasattr(config, "public_records") and hasattr(config, "capacity"):
+        yield "sampling", config
+    else:
+        for name, engine in _walk("", config):
+            yield f"{name}.sampling", engine.sampling
+
+
+def _walk(name: str, config: object) -> Iterator[tuple[str, GaussianSum]]:
+    if isinstance(config, GaussianSum):
+        yield name, config
+    elif dataclasses.is_dataclass(config) and not isinstance(config, type):
+        for item in dataclasses.fields(config):
+            inner = f"{name}.{item.name}" if name else item.name
+            yield from _walk(inner, getattr(config, item.name, None))

@@ -1,11 +1,10 @@
-"""The fields of a privacy statement, and the statement as JSON."""
+"""The fields of a privacy statement, and the statement as a file."""
 
 import dataclasses
 import hashlib
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,82 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from tacit import _display
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.privacy.statement import text
-from tacit.privacy.statement.second_accountant import Leaf, count_from_json
-
-__all__ = [
-    "FIELDS",
-    "WORDS",
-    "Statement",
-    "Tuning",
-    "checksum",
-    "counted_tail",
-    "is_format_1",
-    "missing_fields",
-    "note",
-    "read_sealed_statement",
-    "read_statement",
-    "stated_tail",
-    "statement_from_json",
-]
-
-FIELDS = frozenset({"num_values", "tail"})
-"""What only they have."""
-
-WORDS = {
-    "sensitivity": "one record adds at most the clip norm to a sum of real numbers; the rounding of"
-    " float32 is not inside the bound",
-    "arithmetic": "float32; noise cut at 8.89 standard deviations",
-    "length": "assumed to be fixed before the first release",
-}
-"""What they lack, and what it would have said."""
-
-_TAIL_BITS = 57  # a pair of the noise's values passes its edge with probability 2**-57
-
-
-def is_format_1(document: Mapping[str, Any]) -> bool:
-    """Returns whether a statement was written before the arithmetic was stated."""
-    return "arithmetic" not in document
-
-
-def stated_tail(document: Mapping[str, Any]) -> float:
-    """Returns what a statement says that the cut tail takes of delta; nothing in a newer one."""
-    return float(document["tail"]) if is_format_1(document) else 0.0
-
-
-def note(tail: float) -> str:
-    """Returns what a verifier should add to its verdict on one of them."""
-    return (
-        f"This is a statement of format 1: the cut tail of its noise takes {tail:.1g} of delta,"
-        " which is counted, and the rounding of float32 is outside the promise."
-    )
-
-
-def counted_tail(document: Mapping[str, Any], counts: Counter[Leaf]) -> float:
-    """Returns what is taken off delta before epsilon is computed; nothing for a newer statement.
-
-    It is what the statement says, and at least the bound of that time: a release of m pairs of
-    values, each of which passed the edge R with probability 2^-57, under a record that moves it by
-    D standard deviations, took ``2^-57 (m + R D sqrt(m) + exp(R D) - 1 - R D)`` of delta.
-    """
-    if not is_format_1(document):
-        return 0.0
-    edge = math.sqrt(2 * _TAIL_BITS * math.log(2))
-    pairs = math.ceil(count_from_json(document["num_values"]) / 2)
-    total = 0.0
-    for leaf, count in counts.items():
-        shift = edge / leaf.noise if leaf.noise > 0 else math.inf
-        if shift > edge**2 / 2:
-            return 1.0
-        bad = pairs + shift * math.sqrt(pairs) + math.expm1(shift) - shift
-        total += count * bad * 2.0**-_TAIL_BITS
-    return max(min(1.0, total), stated_tail(document))
-
 
 if TYPE_CHECKING:
     from rich.panel import Panel
 
+__all__ = [
+    "Statement",
+    "Tuning",
+    "checksum",
+    "missing_fields",
+    "read_sealed_statement",
+    "read_statement",
+    "statement_from_json",
+]
 
-STATEMENT_VERSION = 2
+_VERSION = 1
 
 Tuning: TypeAlias = Literal["none", "public", "counted", "not counted"]
 """How settings were chosen: not at all, on public records, on these and paid for, or not paid."""
@@ -181,7 +119,7 @@ class Statement:
     num_chains: int = 1
     rows_per_unit: int = 1
     num_units_is_public: bool = True
-    version: int = STATEMENT_VERSION
+    version: int = _VERSION
     sensitivity: str = text.SENSITIVITY
     arithmetic: str = text.ARITHMETIC
     intended_use: str = "not stated"
@@ -257,15 +195,13 @@ def checksum(document: Mapping[str, Any]) -> str:
 
 
 def missing_fields(document: Mapping[str, Any]) -> list[str]:
-    """Returns the fields that a statement of its format has and this one lacks."""
+    """Returns the fields that a statement has and this one lacks."""
     fields = {item.name for item in dataclasses.fields(Statement)}
-    if is_format_1(document):
-        fields = fields - WORDS.keys() | FIELDS
     return sorted(fields - document.keys())
 
 
 def statement_from_json(document: Mapping[str, Any]) -> Statement:
-    """Returns the statement that `Statement.to_json` described, of this format or of format 1.
+    """Returns the statement that `Statement.to_json` described.
 
     Raises:
       TacitError: where a field is missing.
@@ -276,8 +212,7 @@ def statement_from_json(document: Mapping[str, Any]) -> Statement:
             f"the statement has no {', '.join(missing)}. It was made by an older tacit, or is not a"
             " privacy statement."
         )
-    words = WORDS if is_format_1(document) else {}
-    values = {item.name: {**words, **document}[item.name] for item in dataclasses.fields(Statement)}
+    values = {item.name: document[item.name] for item in dataclasses.fields(Statement)}
     try:
         values["epsilon"] = float(document["epsilon"])
     except (TypeError, ValueError):

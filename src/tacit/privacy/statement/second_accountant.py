@@ -10,7 +10,6 @@ import dp_accounting as dpa
 import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.pld import privacy_loss_mechanism as mechanism
 from scipy import special, stats
 
 from tacit.errors import TacitError
@@ -18,7 +17,6 @@ from tacit.errors import TacitError
 __all__ = [
     "Leaf",
     "attack_from_curve",
-    "count_from_json",
     "epsilons_from_json",
     "releases_from_json",
 ]
@@ -88,13 +86,6 @@ def epsilons_from_json(
     return [_epsilon(loss, delta) for delta in deltas]
 
 
-def count_from_json(value: Any) -> int:
-    """Returns a whole number of at least one; raises ``ValueError`` where it is something else."""
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise ValueError(f"a count of {value!r}")
-    return int(value)
-
-
 def attack_from_curve(curve: Sequence[Mapping[str, Any]], rate: float) -> float:
     """Returns the most true positives that all points of a curve of promises allow at ``rate``."""
     bounds = [1.0]
@@ -122,7 +113,7 @@ def _leaves(cost: Mapping[str, Any], count: int, adjacency: str) -> Iterator[tup
         case "NonPrivateDpEvent":
             yield Leaf("full", 0.0), count
         case "SelfComposedDpEvent":
-            yield from _leaves(cost["event"], count * count_from_json(cost["count"]), adjacency)
+            yield from _leaves(cost["event"], count * _count(cost["count"]), adjacency)
         case "ComposedDpEvent":
             for part in cost["events"]:
                 yield from _leaves(part, count, adjacency)
@@ -141,21 +132,15 @@ def _leaf(cost: Mapping[str, Any]) -> Leaf:
         case "PoissonSampledDpEvent":
             return Leaf("poisson", _noise(cost["event"]), _rate(cost["sampling_probability"]))
         case "ConditionedPoissonDpEvent":
-            num_records, size = (count_from_json(cost[key]) for key in ("num_records", "capacity"))
+            num_records, size = (_count(cost[key]) for key in ("num_records", "capacity"))
             rate = _rate(cost["sampling_probability"])
             if rate == 1 and size < num_records:
                 raise ValueError("a batch without room for records that are always in it")
             return Leaf("conditioned", _noise(cost["event"]), rate, num_records, size)
-        case "TruncatedSubsampledGaussianDpEvent":
-            num_records, size = (
-                count_from_json(cost[key]) for key in ("dataset_size", "truncated_batch_size")
-            )
-            rate, noise = _rate(cost["sampling_probability"]), _number(cost["noise_multiplier"])
-            return Leaf("truncated", noise, rate, num_records, size)
         case "SampledWithoutReplacementDpEvent":
             num_records, size = (
-                count_from_json(cost["source_dataset_size"]),
-                count_from_json(cost["sample_size"]),
+                _count(cost["source_dataset_size"]),
+                _count(cost["sample_size"]),
             )
             return Leaf(
                 "fixed", _noise(cost["event"]), _rate(size / num_records), num_records, size
@@ -171,7 +156,7 @@ def _noise(cost: Mapping[str, Any]) -> float:
             return _number(cost["noise_multiplier"])
         case "SelfComposedDpEvent":
             parts = [_noise(cost["event"])]
-            times = count_from_json(cost["count"])
+            times = _count(cost["count"])
         case "ComposedDpEvent":
             parts, times = [_noise(part) for part in cost["events"]], 1
         case other:
@@ -180,6 +165,13 @@ def _noise(cost: Mapping[str, Any]) -> float:
         return 0.0
     precision = times * sum(part**-2 for part in parts)
     return 1e9 if precision == 0 else precision**-0.5
+
+
+def _count(value: Any) -> int:
+    """Returns a whole number of at least one; raises ``ValueError`` where it is something else."""
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"a count of {value!r}")
+    return int(value)
 
 
 def _number(value: Any) -> float:
@@ -229,10 +221,6 @@ def _loss(leaf: Leaf, count: int, adjacency: str, interval: float) -> Any:
             loss = _sampled(leaf, leaf.rate, relation, interval)
         case "conditioned":
             loss = _conditioned(leaf, relation, interval)
-        case "truncated" if adjacency == "add-remove":
-            loss = _overflowing(leaf, interval)
-        case "truncated":
-            loss = _cut(leaf, relation, interval)
         case _ if adjacency == "add-remove":
             # A record that comes or goes moves another one in or out: twice the clip norm.
             loss = pld.from_gaussian_mechanism(
@@ -269,60 +257,6 @@ def _conditioned(leaf: Leaf, relation: Any, interval: float) -> Any:
     full = (1 - leaf.rate) * others.pmf(leaf.size) / drawn.cdf(leaf.size)
     nothing = pld.identity(value_discretization_interval=interval)
     return nothing.compute_mixture(ordinary, full)
-
-
-def _cut(leaf: Leaf, relation: Any, interval: float) -> Any:
-    """A Poisson batch cut at a capacity, where a record is zeroed or replaced.
-
-    Which others are in the batch may be shown: it does not depend on values. If they leave one
-    place, the record has it with a larger chance, since it also has it where the batch was cut.
-    """
-    drawn = stats.binom(leaf.num_records, leaf.rate)
-    ordinary = _sampled(leaf, leaf.rate, relation, interval)
-    full, share = drawn.sf(leaf.size - 1), leaf.size / leaf.num_records
-    inside = full * share
-    one_left = inside + drawn.pmf(leaf.size - 1) * (1 - share + 1 / leaf.num_records)
-    no_place = full * (1 - share)
-    if leaf.size >= leaf.num_records or one_left == 0:
-        return ordinary
-    last = _sampled(leaf, inside / one_left, relation, interval)
-    nothing = pld.identity(value_discretization_interval=interval)
-    mixed = last.compute_mixture(ordinary, one_left / (1 - no_place))
-    return nothing.compute_mixture(mixed, no_place)
-
-
-def _overflowing(leaf: Leaf, interval: float) -> Any:
-    """A Poisson batch cut at a capacity, of at most ``num_records`` records with or without one.
-
-    With P and Q the output with and without the record, L = N(1)/N(0), and a coin that is shown,
-    P/Q is 1 - q + q X L, where X is 1 + f/p with chance p, 0 with chance f, and else 1: the others
-    drawn leave one place with chance p and none with chance f. docs/accounting.md has the proof.
-    """
-    others = stats.binom(leaf.num_records - 1, leaf.rate)
-    q, p, f = leaf.rate, others.pmf(leaf.size - 1), others.sf(leaf.size - 1)
-    if leaf.size >= leaf.num_records or f == 0:
-        return _sampled(leaf, q, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
-    if q * f > 1e100 * p:
-        return pld.from_gaussian_mechanism(leaf.noise / 2, value_discretization_interval=interval)
-    more = math.log1p(q * f / p)
-    rates = {q: (1 - p - f, 0.0), q * (1 + f / p) / math.exp(more): (p, more)}
-    reach = math.ceil((more + 9 / leaf.noise + 1 / leaf.noise**2) / interval)
-    grid = np.arange(-reach, reach + 1) * interval
-    pmfs = []
-    for kind, sign in ((mechanism.AdjacencyType.REMOVE, -1), (mechanism.AdjacencyType.ADD, 1)):
-        deltas = f * np.maximum(
-            0.0, 1 - q - np.exp(grid) if sign < 0 else 1 - np.exp(grid) * (1 - q)
-        )
-        for rate, (chance, shift) in rates.items():
-            pair = mechanism.GaussianPrivacyLoss(
-                leaf.noise, sampling_prob=rate, adjacency_type=kind
-            )
-            mass = math.exp(shift) if sign < 0 else 1.0
-            deltas = deltas + chance * mass * pair.get_delta_for_epsilon(grid + sign * shift)
-        pmfs.append(
-            pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -reach, reach, deltas)
-        )
-    return pld.PrivacyLossDistribution(*pmfs)
 
 
 def _fixed_size(leaf: Leaf, interval: float) -> Any:

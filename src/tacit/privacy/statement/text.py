@@ -17,6 +17,8 @@ __all__ = [
     "NOT_COVERED",
     "OTHER_RELEASES",
     "RECOMPUTE",
+    "SECRET",
+    "SEEDED",
     "SENSITIVITY",
     "SEQUENTIAL",
     "SHOWN",
@@ -44,9 +46,12 @@ MECHANISM = (
 )
 
 ARITHMETIC = "integers on a lattice; Gaussian noise rounded to it and sampled exactly"
-"""What the promise is true of; statements of format 1 have no such field."""
 
 NOISE = "Gaussian, rounded to a lattice and sampled exactly; no tail is cut"
+
+SECRET = "ChaCha20, 256-bit key from the operating system"
+
+SEEDED = "ChaCha20 from a known seed: INSECURE, anyone who has it can take the noise off"
 
 SENSITIVITY = (
     "one record adds at most the clip norm to a sum, as the machine computes it: rounding is inside"
@@ -297,8 +302,7 @@ def describe_release(row: Mapping[str, Any]) -> str:
 
 def describe_engine(engine: Mapping[str, Any]) -> str:
     """Returns one configured sum in a line."""
-    # Statements of batches that were cut have one rate only.
-    included = engine.get("inclusion_rate", engine["rate"])
+    included = engine["inclusion_rate"]
     rate = f"rate {engine['rate']:.6g}"
     if included != engine["rate"]:
         rate = f"{rate}, inclusion rate {included:.6g}"

@@ -10,7 +10,7 @@ from typing import Any
 from tacit.errors import TacitError
 from tacit.privacy.accounting import round_up
 from tacit.privacy.accounting.rules import Adjacency
-from tacit.privacy.statement import fields, text
+from tacit.privacy.statement import text
 from tacit.privacy.statement.fields import checksum, missing_fields
 from tacit.privacy.statement.second_accountant import (
     Leaf,
@@ -36,7 +36,6 @@ class Verification:
       recomputed: the second accountant's epsilon, an upper bound; None where it could not be had.
       delta: at which both hold.
       problems: everything that is wrong, a line each.
-      note: what a statement of format 1 leaves unproven, in a sentence; else empty.
     """
 
     holds: bool
@@ -45,7 +44,6 @@ class Verification:
     recomputed: float | None
     delta: float | None
     problems: tuple[str, ...]
-    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON-able data; an infinite number is the text 'infinity'."""
@@ -65,8 +63,7 @@ def verify_statement(
       Nothing of tacit's own accounting is used: the cost is read from the JSON and composed by
       dp_accounting's loss distributions, an upper bound. The claim holds if it is no more than a
       thousandth below. That says that the accounting is right, not that the run was honest: an
-      invented cost gives a consistent statement. Of a statement of format 1 the cut tail of the
-      noise is counted in delta, as it was then; the rounding of its sums is not checked.
+      invented cost gives a consistent statement.
 
     Args:
       document: `Statement.to_json`, or what is in ``statement.json``.
@@ -78,8 +75,8 @@ def verify_statement(
       >>> from tacit.privacy.cost import Cost
       >>> from tacit.privacy.statement import make_statement
       >>> statement = make_statement(
-      ...     cost=Cost(dpa.GaussianDpEvent(4.0)), budget=Budget(epsilon=1.0, delta=1e-5),
-      ...     unit="one record", num_units=1000)
+      ...     cost=Cost(dpa.GaussianDpEvent(4.0), is_secure=True),
+      ...     budget=Budget(epsilon=1.0, delta=1e-5), unit="one record", num_units=1000)
       >>> verify_statement(statement.to_json()).holds
       True
       >>> verify_statement(statement.to_json() | {"epsilon": 0.5}).holds
@@ -95,15 +92,14 @@ def verify_statement(
         if math.isnan(claimed) or claimed < 0 or not 0 < delta < 1:
             return _unreadable(f"epsilon {claimed!r} at delta {delta!r} is no promise")
         counts = releases_from_json(document["cost"], adjacency=adjacency)
-        tail = fields.counted_tail(document, counts)
-        problems = list(_contradictions(document, counts, tail))
+        problems = list(_contradictions(document, counts))
         recomputed = math.inf
         if math.isfinite(claimed):
             points = [(float(row["epsilon"]), float(row["delta"])) for row in document["curve"]]
             recomputed, *others = epsilons_from_json(
                 counts,
                 adjacency=adjacency,
-                deltas=[delta - tail, *(point[1] - tail for point in points)],
+                deltas=[delta, *(point[1] for point in points)],
                 near=claimed,
             )
             problems += _unfounded(points, others)
@@ -133,13 +129,10 @@ def verify_statement(
         recomputed=recomputed,
         delta=delta,
         problems=tuple(problems),
-        note=fields.note(tail) if fields.is_format_1(document) else "",
     )
 
 
-def _contradictions(
-    document: Mapping[str, Any], counts: Counter[Leaf], tail: float
-) -> Iterator[str]:
+def _contradictions(document: Mapping[str, Any], counts: Counter[Leaf]) -> Iterator[str]:
     """Yields what the statement says twice, and differently."""
     if "sha256" in document and document["sha256"] != checksum(document):
         yield "ALTERED: the statement does not match its checksum"
@@ -175,9 +168,7 @@ def _contradictions(
         and "INSECURE" in f"{document['randomness']}{document['epsilon_text']}"
     ):
         yield "ALTERED: is_secure says the opposite of randomness"
-    if fields.stated_tail(document) < tail * (1 - 1e-6):
-        yield f"ALTERED: the tail is {tail:.3g}, not {document['tail']!r}"
-    if document.get("arithmetic", text.ARITHMETIC) != text.ARITHMETIC:
+    if document["arithmetic"] != text.ARITHMETIC:
         yield f"ALTERED: nothing is known of the arithmetic {document['arithmetic']!r}"
     if counts and _extremes(document["releases_made"]) != _extremes_of(counts):
         yield "ALTERED: releases_made does not list the releases of cost"

@@ -20,7 +20,7 @@ gradients are summed in one of three ways, chosen from shapes alone:
 * *looked up*: each row of a table that a record reads gets its cotangent, rounded by itself.
 * *in blocks*: a matrix product adds ``block_rows`` records in float32, and the block's sum is
   rounded. Its error is ``gamma_m sum_i c_i A_i`` at most, and records are clipped on their spread A
-  as well as on their norm, so it is known beforehand (`rules.summing_error`).
+  as well as on their norm, so it is known beforehand (`tacit.privacy.lattice.summing_error`).
 
 Where the derivative J of an elementwise function leads from a leaf to the value that is read, norm
 and sum multiply by the same floats J; other functions of a leaf are formed in the leaf's own space.
@@ -30,8 +30,6 @@ Operands and cotangents are computed once, so that norms and sums read the same 
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,75 +45,27 @@ from tacit.privacy.clipping.contributions import (
     Way,
 )
 from tacit.privacy.clipping.equations import Site, Value
-from tacit.privacy.clipping.operations import Map, Path, classify, part_of
+from tacit.privacy.clipping.operations import Map, NormPlan, Path, part_of
 from tacit.privacy.clipping.rules import (
     Dense,
     Lookup,
     Part,
     Read,
-    block_rows,
     joint_squared_norm,
     joint_squared_spread,
     prefers_joint,
-    summing_error,
 )
-from tacit.privacy.clipping.tracing import Program
-from tacit.privacy.lattice import Lattice, materialised
+from tacit.privacy.lattice import Lattice, block_rows, materialised, summing_error
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
-__all__ = ["Recipe", "clipped_sum_by_norms", "lattice_of", "make_recipe", "norms_and_sum", "ways"]
+__all__ = ["clipped_sum_by_norms", "lattice_of", "norms_and_sum", "ways"]
 
 _MAX_FORMED = 2**26
 """How many numbers may be formed at once, 256 MB in float32; more is done in chunks."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How the norm of each parameter leaf is obtained; all of it decided before any record is seen.
-
-    Attributes:
-      program: the loss, taken apart.
-      reads: the values through which each leaf acts.
-      paths: how each of them depends on the leaf.
-    """
-
-    program: Program
-    reads: tuple[tuple[Value, ...], ...]
-    paths: tuple[tuple[Path, ...], ...]
-
-    def uses(self, value: Value) -> list[tuple[Site, int]]:
-        """Returns the sites that read a value, with its position among their operands."""
-        return [
-            (site, at)
-            for site in self.program.sites
-            for at in site.trained
-            if site.values[at] == value
-        ]
-
-    def with_consts(self, consts: tuple[Any, ...]) -> "Recipe":
-        """Returns the recipe for the same loss closing over other values."""
-        return replace(self, program=replace(self.program, consts=consts))
-
-    def is_direct(self, leaf: int) -> bool:
-        """Whether the leaf's norm follows from that of one value."""
-        return len(self.reads[leaf]) == 1 and self.paths[leaf][0].map is not Map.GENERAL
-
-
-def make_recipe(program: Program) -> Recipe:
-    """Returns the recipe for a program."""
-    reads = tuple(
-        tuple(value for value, leaves in program.values.items() if leaf in leaves)
-        for leaf in range(program.num_params)
-    )
-    paths = tuple(
-        tuple(classify(program, leaf, value) for value in values)
-        for leaf, values in enumerate(reads)
-    )
-    return Recipe(program=program, reads=reads, paths=paths)
-
-
 def clipped_sum_by_norms(
-    recipe: Recipe,
+    plan: NormPlan,
     params: Params,
     records: Tree,
     keys: Key,
@@ -126,17 +76,17 @@ def clipped_sum_by_norms(
     chunk_size: int | None = None,
     adding: Adding = Adding(),  # noqa: B008
 ) -> Tree:
-    """Returns what `bounds.clipped_gradient_sum` returns, up to rounding."""
+    """Returns what `bounds.reference_gradient_sum` returns, up to rounding."""
     leaves = jax.tree.leaves(params)
 
     def chunk_sum(batch: tuple[Tree, Key, Array]) -> Tree:
         return norms_and_sum(
-            recipe, params, *batch, clipping=clipping, clip_norm=clip_norm, adding=adding
+            plan, params, *batch, clipping=clipping, clip_norm=clip_norm, adding=adding
         )[1]
 
     shapes = [*jax.tree.leaves(records), keys]
     one = jax.eval_shape(lambda data: jax.tree.map(lambda x: x[:1], data), shapes)
-    found = ways(recipe, leaves, one)
+    found = ways(plan, leaves, one)
     if chunk_size is None:
         formed = sum(way.num_formed for way in found)
         chunk_size = max(1, _MAX_FORMED // formed) if formed else None
@@ -146,7 +96,7 @@ def clipped_sum_by_norms(
 
 
 def norms_and_sum(
-    recipe: Recipe,
+    plan: NormPlan,
     params: Params,
     records: Tree,
     keys: Key,
@@ -158,7 +108,7 @@ def norms_and_sum(
 ) -> tuple[Tree, Tree]:
     """Returns the squared norms of each leaf, ``(batch,)``, and the clipped sum, of one chunk."""
     leaves, treedef = jax.tree.flatten(params)
-    work = _Batch(recipe, leaves, [*jax.tree.leaves(records), keys])
+    work = _Batch(plan, leaves, [*jax.tree.leaves(records), keys])
     parts = [work.contribution(leaf) for leaf in range(len(leaves))]
     squared = jax.tree.unflatten(treedef, [part.squared for part in parts])
     factors = jax.tree.leaves(clipping.factors(squared, clip_norm=clip_norm))
@@ -176,19 +126,19 @@ def norms_and_sum(
     return squared, jax.tree.unflatten(treedef, sums if adding.is_exact else [s[0] for s in sums])
 
 
-def lattice_of(recipe: Recipe, leaves: Tree, data: Tree) -> Lattice:
-    """Returns the lattice on which a recipe's sums are made.
+def lattice_of(plan: NormPlan, leaves: Tree, data: Tree) -> Lattice:
+    """Returns the lattice on which a plan's sums are made.
 
     Blocks of one length that are bounded by the same norm have errors that add up record by record,
     so that their largest counts once; those of different lengths hold different records, and
     their errors add up in squares.
 
     Args:
-      recipe: of the loss.
+      plan: of the loss.
       leaves: the parameters, or their shapes.
       data: a batch of one record, or its shapes.
     """
-    found = ways(recipe, leaves, data)
+    found = ways(plan, leaves, data)
     errors: dict[tuple[int, bool], float] = {}
     for way in found:
         if way.positions is not None:
@@ -201,18 +151,18 @@ def lattice_of(recipe: Recipe, leaves: Tree, data: Tree) -> Lattice:
     )
 
 
-def ways(recipe: Recipe, leaves: Tree, data: Tree) -> list[Way]:
+def ways(plan: NormPlan, leaves: Tree, data: Tree) -> list[Way]:
     """Returns how each leaf is clipped and summed.
 
     Args:
-      recipe: of the loss.
+      plan: of the loss.
       leaves: the parameters, or their shapes.
       data: a batch of one record, or its shapes.
     """
     found: list[Way] = []
 
     def norms(leaves: list[Array], data: list[Array]) -> list[Array]:
-        work = _Batch(recipe, leaves, data)
+        work = _Batch(plan, leaves, data)
         parts = [work.contribution(leaf) for leaf in range(len(leaves))]
         found.extend(part.way for part in parts)
         return [part.squared for part in parts]
@@ -222,11 +172,11 @@ def ways(recipe: Recipe, leaves: Tree, data: Tree) -> list[Way]:
 
 
 class _Batch:
-    """One batch on its way through the recipe: operands and cotangents of all sites."""
+    """One batch on its way through the plan: operands and cotangents of all sites."""
 
-    def __init__(self, recipe: Recipe, leaves: list[Array], data: list[Array]) -> None:
-        self.recipe, self.leaves = recipe, leaves
-        program = recipe.program
+    def __init__(self, plan: NormPlan, leaves: list[Array], data: list[Array]) -> None:
+        self.plan, self.leaves = plan, leaves
+        program = plan.program
         self.fixed = program.fixed_part()
         self.values = program.parameter_part(leaves, self.fixed)
         # Norms and sums must read the same numbers.
@@ -236,7 +186,7 @@ class _Batch:
         self._sums: dict[tuple[Value, int, int], Array] = {}
 
     def _cotangents_of_one(self, data: list[Array]) -> tuple[list[list[Array]], list[list[Array]]]:
-        program = self.recipe.program
+        program = self.plan.program
         nudges = [
             [jnp.zeros(shape, dtype) for shape, dtype in shapes]
             for shapes in program.nudge_shapes()
@@ -249,18 +199,18 @@ class _Batch:
 
     def contribution(self, leaf: int) -> Contribution:
         """Returns what the batch adds to the gradient of one leaf; the way depends on shapes."""
-        reads, array = self.recipe.reads[leaf], self.leaves[leaf]
+        reads, array = self.plan.reads[leaf], self.leaves[leaf]
         if not reads:
             return Unused(array.shape, self.num_records, array.dtype)
-        names = sorted({site.name for value in reads for site, _ in self.recipe.uses(value)})
+        names = sorted({site.name for value in reads for site, _ in self.plan.uses(value)})
         where = f"at {', '.join(names)}"
-        if not self.recipe.is_direct(leaf):
+        if not self.plan.is_direct(leaf):
             joint = self._joint(leaf)
             if joint is not None:
                 return self._joint_in_blocks(leaf, joint, f"joint Gram form {where}")
             words = f"formed {where}, then pulled back to the parameter"
             return Formed(self._pulled_back(leaf), lambda x: x, words, self._num_formed(leaf))
-        return self._direct(leaf, reads[0], self.recipe.paths[leaf][0], where)
+        return self._direct(leaf, reads[0], self.plan.paths[leaf][0], where)
 
     def _direct(self, leaf: int, value: Value, path: Path, where: str) -> Contribution:
         """A leaf that acts through one value, which is the leaf moved about or a function of it."""
@@ -297,7 +247,7 @@ class _Batch:
 
     def _joint_in_blocks(self, leaf: int, reads: list[Read], words: str) -> InBlocks:
         """A leaf that is read as several functions of itself, all in one order."""
-        values, paths = self.recipe.reads[leaf], self.recipe.paths[leaf]
+        values, paths = self.plan.reads[leaf], self.plan.paths[leaf]
         return InBlocks(
             reads,
             joint_squared_norm(reads),
@@ -328,7 +278,7 @@ class _Batch:
 
     def _joint(self, leaf: int) -> list[Read] | None:
         """Returns the parts of a leaf that is read as several functions of itself."""
-        values, paths = self.recipe.reads[leaf], self.recipe.paths[leaf]
+        values, paths = self.plan.reads[leaf], self.plan.paths[leaf]
         is_aligned = len({path.order for path in paths}) == 1
         if len(values) < 2 or not is_aligned or any(path.map is Map.GENERAL for path in paths):
             return None
@@ -347,7 +297,7 @@ class _Batch:
         """Returns the sites of a value as one part that has a rule, or None."""
         merged, *others = (
             part_of(site, at, self.saved[site.index], self.cotangents[site.index])
-            for site, at in self.recipe.uses(value)
+            for site, at in self.plan.uses(value)
         )
         for part in others:
             if not (isinstance(merged, Dense) and isinstance(part, Dense)):
@@ -362,28 +312,31 @@ class _Batch:
             if isinstance(part, Dense):
                 formed = part.formed(self.values[value].shape)
             else:
-                uses = self.recipe.uses(value)
+                uses = self.plan.uses(value)
                 formed = functools.reduce(jnp.add, [self._site_gradient(*use) for use in uses])
             self._formed[value] = formed
         return self._formed[value]
 
     def _site_gradient(self, site: Site, at: int) -> Array:
-        def gradient(
-            site: Site, own: dict[int, Array], data: list[Array], cotangents: list[Array]
-        ) -> Array:
+        """Returns each record's gradient at one site, by the derivative of its operation."""
+
+        def gradient(own: dict[int, Array], data: list[Array], cotangents: list[Array]) -> Array:
             _, pull = jax.vjp(lambda value: site.apply(own | {at: value}, data), own[at])
             return pull(cotangents)[0]
 
         own = {at: self.values[value] for at, value in site.values.items()}
-        each = self._mapped(site, gradient)(
-            own, self.saved[site.index], self.cotangents[site.index]
-        )
+        of_record = gradient
+        if site.scope is not None:
+            axes = {at: 0 if site.is_stacked[at] else None for at in own}
+            of_record = jax.vmap(gradient, in_axes=(axes, 0, 0))
+        of_batch = jax.vmap(of_record, in_axes=(None, 0, 0), axis_size=self.num_records)
+        each = of_batch(own, self.saved[site.index], self.cotangents[site.index])
         is_summed = site.scope is not None and not site.is_stacked[at]
         return each.sum(1) if is_summed else each
 
     def _pulled_back(self, leaf: int) -> Array:
         """Returns each record's gradient for a leaf, by way of all values that it acts through."""
-        values = self.recipe.reads[leaf]
+        values = self.plan.reads[leaf]
 
         def part(array: Array) -> list[Array]:
             everything = self._parameter_part(leaf, array)
@@ -394,12 +347,12 @@ class _Batch:
         return jax.vmap(lambda formed: pull(formed)[0])(formed)
 
     def _num_formed(self, leaf: int) -> int:
-        values = self.recipe.reads[leaf]
+        values = self.plan.reads[leaf]
         return self.leaves[leaf].size + sum(self._formed[value][0].size for value in values)
 
     def _parameter_part(self, leaf: int, array: Array) -> dict[Value, Array]:
         leaves = [*self.leaves[:leaf], array, *self.leaves[leaf + 1 :]]
-        return self.recipe.program.parameter_part(leaves, self.fixed)
+        return self.plan.program.parameter_part(leaves, self.fixed)
 
     def _derivative(self, leaf: int, value: Value) -> Array:
         """Returns d value / d leaf of an elementwise map, in the layout of the value."""
@@ -424,22 +377,6 @@ class _Batch:
         """
         shape = self.leaves[leaf].shape
         return jax.vmap(lambda array: path.back(array, shape))
-
-    def _mapped(self, site: Site, function: Callable[..., Tree]) -> Callable[..., Tree]:
-        """Maps a function of one site over records, and over iterations inside a scan."""
-
-        def one(own: dict[int, Array], *data: Tree) -> Tree:
-            return function(site, own, *data)
-
-        def mapped(own: dict[int, Array], *data: Tree) -> Tree:
-            run = one
-            if site.scope is not None:
-                axes = {at: 0 if site.is_stacked[at] else None for at in own}
-                run = jax.vmap(one, in_axes=(axes, *(0 for _ in data)))
-            count = self.num_records
-            return jax.vmap(run, in_axes=(None, *(0 for _ in data)), axis_size=count)(own, *data)
-
-        return mapped
 
 
 def _smaller(factors: list[Array], others: list[Array]) -> list[Array]:
