@@ -4,7 +4,6 @@ from tacit.data.columns import Categorical, Column, Numeric, NumericTarget, Scal
 from tacit.data.frames import ADULT_SCHEMA, load_adult
 from tacit.data.records import as_records, encode_images, encode_table
 from tacit.data.schema import Schema
-from tacit.data.sources import open_arrays, open_table
 from tacit.data.stored import (
     Encoded,
     StoredRecords,
@@ -31,8 +30,6 @@ __all__ = [
     "encode_to_folder",
     "load_adult",
     "map_arrays",
-    "open_arrays",
     "open_records",
-    "open_table",
     "write_records",
 ]

@@ -11,8 +11,6 @@ from tacit.metrics.calibration import (
     mce,
     reliability,
     sce,
-    zhang_ece,
-    zhang_mce,
 )
 from tacit.metrics.chains import ChainDiagnostics, diagnose, ess_bulk, ess_tail, mcse, r_hat
 from tacit.metrics.confidence import (
@@ -109,6 +107,4 @@ __all__ = [
     "rmse",
     "sce",
     "wilson_interval",
-    "zhang_ece",
-    "zhang_mce",
 ]
