@@ -26,6 +26,9 @@ split, fold_in), and within an operation the counter never repeats, so everythin
 one key is made of outputs of a pseudorandom function at distinct inputs, which are jointly
 indistinguishable from independent uniform blocks. Child keys are such blocks, so by induction
 the same is true of the whole tree of keys.
+
+The library that offers ChaCha20 to JAX, jax-chacha-prng, pins NumPy below 2 and does not import
+with current JAX.
 """
 
 import functools

@@ -6,6 +6,8 @@ count. Then ``|accuracy - mean confidence| <= ECE <= MCE`` up to rounding.
 
 All of these are biased upwards when bins hold few records: compare models on the same records,
 and read a small value as "no miscalibration found", with an interval beside it.
+
+scikit-learn has a calibration curve of two classes only, and torchmetrics needs PyTorch.
 """
 
 from typing import NamedTuple

@@ -83,12 +83,16 @@ def chart_axes(
     axes.grid(axis="y", color=_LINE, linewidth=1)
     axes.tick_params(left=False, bottom=False, labelsize=_TEXT, labelcolor=SOFT, pad=7, length=0)
     axes.tick_params(axis="x", pad=9)
-    for axis, is_share in ((axes.xaxis, x_is_share), (axes.yaxis, y_is_share)):
-        axis.set_major_locator(_Inside(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-        axis.set_major_formatter(FuncFormatter(_percent if is_share else _plain))
-    middle, text = (_LEFT + width / 2) / _WIDTH, {"fontsize": _TEXT, "color": SOFT}
-    figure.text(middle, 6 / _HEIGHT, x_label, ha="center", parse_math=False, **text)
-    figure.text(4 / _WIDTH, 1 - 13 / _HEIGHT, y_label, parse_math=False, **text)
+    axes.set_xticks(_ticks(*x_limits))
+    axes.set_yticks(_ticks(*y_limits))
+    axes.xaxis.set_major_formatter(FuncFormatter(_percent if x_is_share else _plain))
+    axes.yaxis.set_major_formatter(FuncFormatter(_percent if y_is_share else _plain))
+    across, below, above = (_LEFT + width / 2) / _WIDTH, 6 / _HEIGHT, 1 - 13 / _HEIGHT
+    for x, y, label, place in (
+        (across, below, x_label, "center"),
+        (4 / _WIDTH, above, y_label, "left"),
+    ):
+        figure.text(x, y, label, ha=place, fontsize=_TEXT, color=SOFT, parse_math=False)
     return axes
 
 
@@ -122,13 +126,11 @@ def chart(
     return Chart(title=title, svg=svg, caption=caption, legend=legend, columns=columns, rows=rows)
 
 
-class _Inside(MaxNLocator):
-    """Round numbers within the limits only: no label beside an axis that ends before it."""
-
-    def __call__(self) -> list[float]:
-        low, high = self.axis.get_view_interval()
-        edge = 1e-9 * (high - low)
-        return [tick for tick in super().__call__() if low - edge <= tick <= high + edge]
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers within the limits: no label beside an axis that ends before it."""
+    edge = 1e-9 * (high - low)
+    ticks = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    return [float(tick) for tick in ticks if low - edge <= tick <= high + edge]
 
 
 def _checked(limits: tuple[float, float]) -> tuple[float, float]:
@@ -151,12 +153,12 @@ def _inline(figure: Figure, title: str) -> str:
     # The salt makes the few names in the file the same each time, and different between charts.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        FigureCanvasSVG(figure).print_svg(file, metadata=nothing)
+        FigureCanvasSVG(figure).print_svg(file, metadata=nothing)  # type: ignore[no-untyped-call]
     text = file.getvalue()
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var(--{variable})")
     svg = ElementTree.fromstring(text)
-    used = {value[1:] for part in svg.iter() for value in part.attrib.values() if value[0] == "#"}
+    used = {value[1:] for part in svg.iter() for value in part.attrib.values() if value[:1] == "#"}
     for part in svg.iter():
         part.tag = part.tag.rpartition("}")[2]
         part.attrib = dict(_kept(part, used))

@@ -1,4 +1,8 @@
-"""The files of a folder of records: an array for each leaf, and a manifest without values."""
+"""The files of a folder of records: an array for each leaf, and a manifest without values.
+
+The arrays are plain ``.npy`` files, because a batch is single rows from all over the table: each is
+read at a known place. Parquet, Arrow and Zarr decode the whole group of rows that holds it.
+"""
 
 import hashlib
 import json
