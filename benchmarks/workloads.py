@@ -14,11 +14,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
+from experiments.architectures import zhang_mnist_cnn
 from flax import linen
 from jax import lax
 from numpyro.infer import Trace_ELBO
 
-from tacit.models import MLP, EmbeddingBag, Network, zhang_mnist_cnn
+from tacit.models import MLP, EmbeddingBag, Network
 from tacit.typing import Array, Input, Key, Params, Record, Scalar, Tree
 
 __all__ = ["WORKLOADS", "Workload", "mlp"]

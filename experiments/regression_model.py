@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from experiments.architectures import zhang_regression_mlp
 from tacit.data import as_records
 from tacit.models import (
     GaussianPrior,
@@ -10,7 +11,6 @@ from tacit.models import (
     Model,
     PerLeafPrior,
     bayesian,
-    zhang_regression_mlp,
 )
 from tacit.typing import Key, Params, Record
 

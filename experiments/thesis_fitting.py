@@ -17,10 +17,10 @@ import jax
 import optax
 
 import tacit
+from experiments.architectures import ghitu_mnist_mlp
 from experiments.cells import Settings
 from experiments.thesis_inputs import SCATTERING
 from tacit.models import CNN, MLP, AveragePool, Categorical, GaussianPrior
-from tacit.models.architectures import ghitu_mnist_mlp
 from tacit.robust import FGSM, PGD, Linf
 from tacit.typing import Key, Params, Record, Scalar
 

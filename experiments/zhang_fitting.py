@@ -11,6 +11,7 @@ import optax
 from numpy.typing import NDArray
 
 import tacit
+from experiments.architectures import zhang_mnist_cnn, zhang_mnist_mlp
 from experiments.cells import Settings
 from experiments.images import image_set
 from experiments.straightening import straightened
@@ -25,8 +26,6 @@ from tacit.models import (
     LaplacePrior,
     Model,
     Prior,
-    zhang_mnist_cnn,
-    zhang_mnist_mlp,
 )
 from tacit.typing import Array, Key, Params, Record
 

@@ -5,8 +5,11 @@ import pytest
 from experiments import choosing_zhang, zhang_digits, zhang_family, zhang_headline
 from experiments.cells import read_rows
 from experiments.markdown import at
+from experiments.scoring import zhang_ece, zhang_mce
 
 import tacit
+from tacit.errors import InvalidArgumentError
+from tacit.metrics import accuracy, ece, mce
 
 ROWS = read_rows("choosing_zhang")
 
@@ -45,3 +48,35 @@ def test_a_packed_image_comes_back_within_half_a_grey():
     image = np.random.default_rng(0).random((4, 5))
     found = zhang_digits.unpacked_image(zhang_digits.packed_image(image))
     assert np.abs(found - image).max() <= 0.5 / 15 + 1e-9
+
+
+def binary(confidence):
+    confidence = np.asarray(confidence, dtype=float)
+    return np.stack([confidence, 1 - confidence], axis=1)
+
+
+def test_zhang_ece_is_the_overall_gap():
+    generator = np.random.default_rng(0)
+    probabilities = generator.dirichlet(np.ones(3), size=40)
+    labels = generator.integers(0, 3, size=40)
+    overall = abs(accuracy(probabilities, labels) - probabilities.max(axis=1).mean())
+    assert zhang_ece(probabilities, labels) == pytest.approx(overall, abs=1e-12)
+
+
+def test_zhang_ece_cancels_what_ece_sees():
+    probabilities, labels = binary([0.6, 0.6, 1.0, 1.0, 1.0]), [0, 0, 0, 0, 1]
+    assert zhang_ece(probabilities, labels) == pytest.approx(abs(0.8 - 4.2 / 5))
+    assert ece(probabilities, labels, num_bins=2) == pytest.approx(0.04)
+    assert ece(probabilities, labels, num_bins=10) == pytest.approx((2 * 0.4 + 3 / 3) / 5)
+
+
+def test_zhang_mce_measures_from_the_midpoint_of_the_bin():
+    probabilities, labels = binary([0.8, 0.8]), [0, 1]
+    assert zhang_mce(probabilities, labels, num_bins=4) == pytest.approx(0.875 - 0.5)
+    assert mce(probabilities, labels, num_bins=4) == pytest.approx(0.8 - 0.5)
+
+
+@pytest.mark.parametrize("num_bins", [0, -1, 2.5, True])
+def test_zhang_mce_refuses_a_number_of_bins_that_is_no_count(num_bins):
+    with pytest.raises(InvalidArgumentError, match="num_bins"):
+        zhang_mce(binary([0.9]), [0], num_bins=num_bins)

@@ -7,6 +7,9 @@ records and new ones are exchangeable; so calibration records must not be those 
 
 The mean negative log likelihood is convex in the inverse temperature, and its slope is a sum over
 records; the best temperature is where the slope crosses zero.
+
+Libraries such as MAPIE take quantiles of the scores as they are. Written as counts and sums, as
+here, the same quantities can be released with noise.
 """
 
 import math
@@ -22,7 +25,7 @@ from scipy.special import ndtri, softmax
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.intervals import Band
-from tacit.metrics.scores import classified
+from tacit.metrics.scores import Floats, classified
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.charging import charged_key
 from tacit.privacy.cost import Cost
@@ -43,8 +46,6 @@ __all__ = [
     "residual_scores",
     "scores_of_labels",
 ]
-
-Floats = NDArray[np.float64]
 
 
 class PrivateThreshold(NamedTuple):

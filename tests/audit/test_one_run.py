@@ -5,16 +5,14 @@ import pytest
 from scipy.special import expit
 from scipy.stats import binom, norm
 
-from tacit.audit import (
+from tacit.audit.bounds import (
     AuditedData,
-    coins,
     guess_rules,
-    membership_figures,
     one_run_lower_bound,
     one_run_p_value,
-    one_run_result,
     right_guesses,
 )
+from tacit.audit.runs import coins, membership_figures, one_run_result
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.trade_off import gaussian_mu
 

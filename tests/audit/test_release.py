@@ -10,7 +10,8 @@ import pytest
 
 from audit.bugs import BUGS, plant_bug
 from laws.cases import METHODS
-from tacit.audit import audit_release, releases_of, without_sampling
+from tacit.audit import audit_release
+from tacit.audit.release import releases_of, without_sampling
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch

@@ -15,20 +15,16 @@ import pytest
 from audit.bugs import BUGS, plant_bug
 from laws.cases import MODELS, table
 from tacit.audit import (
-    AuditedData,
     AuditResult,
     FunctionTrainer,
     LiRA,
     PlanTrainer,
     audit_membership,
     audit_method,
-    dirac_model,
-    dirac_records,
-    lira_scores,
-    membership_figures,
-    shadow_coins,
 )
-from tacit.audit.membership import canary_scores, weighted
+from tacit.audit.bounds import AuditedData
+from tacit.audit.membership import canary_scores, lira_scores, shadow_coins, weighted
+from tacit.audit.runs import dirac_model, dirac_records, membership_figures
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import HMC, SGD, SGLD, Plan, calibrate, fit

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from tacit.audit import trial_bound
-from tacit.audit.bounds import _rates
+from tacit.audit.bounds import _rates, trial_bound
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.trade_off import TradeOff
 

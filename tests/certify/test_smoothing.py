@@ -9,7 +9,7 @@ from scipy.stats import binom
 from certify.posteriors import linear_binary, posterior_of, random_draws
 from tacit.certify import ABSTAINED, smooth
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import clopper_pearson, clopper_pearson_lower
+from tacit.metrics.confidence import clopper_pearson, clopper_pearson_lower
 from tacit.models import MLP, FixedGaussian
 
 KERNEL = np.array([2.0, -1.0])

@@ -175,12 +175,20 @@ def test_the_writer_of_toml_agrees_with_pythons_reader():
     assert tomllib.loads(_toml.dumps(document)) == document
 
 
+def test_short_lists_are_written_on_one_line_and_long_ones_are_not():
+    document = {"knots": [0.5, 2], "none": [], "names": [f"a name, {i}\n" for i in range(20)]}
+    text = _toml.dumps(document)
+    assert text.startswith("knots = [0.5, 2]\nnone = []\nnames = [\n")
+    assert max(map(len, text.splitlines())) <= 96
+    assert tomllib.loads(text) == document
+
+
 def test_the_writer_of_toml_writes_numpy_numbers_as_numbers():
     assert _toml.dumps({"a": np.float64(0.1), "b": np.int64(3)}) == "a = 0.1\nb = 3\n"
 
 
 def test_the_writer_of_toml_refuses_what_it_does_not_know():
-    with pytest.raises(TypeError, match="strings, numbers and lists"):
+    with pytest.raises(TypeError, match="not TOML serializable"):
         _toml.dumps({"a": None})
 
 

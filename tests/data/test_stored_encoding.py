@@ -13,9 +13,8 @@ from estimators.tables import ILL, WEEKS, patients
 from tacit import InvalidArgumentError
 from tacit.data import Categorical, Numeric, Schema, Target, encode_table, encode_to_folder
 from tacit.data.csv import read_csv, to_numbers, typed
-from tacit.data.frames import read_frames
-from tacit.data.stored import digest_of
-from tacit.data.stored.writing import whole_units
+from tacit.data.frames import read_frames, whole_units
+from tacit.data.stored.files import digest_of
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import accuracy, ace, ece, mce, reliability, sce, zhang_ece, zhang_mce
+from tacit.metrics import accuracy, ace, ece, mce, reliability, sce
 
 ERRORS = [ece, mce, sce, ace]
 
@@ -93,7 +93,6 @@ def test_with_one_bin_every_error_is_an_overall_gap(case):
     marginal = np.eye(probabilities.shape[1])[labels].mean(axis=0) - probabilities.mean(axis=0)
     assert ece(*case, num_bins=1) == pytest.approx(overall, abs=1e-12)
     assert mce(*case, num_bins=1) == pytest.approx(overall, abs=1e-12)
-    assert zhang_ece(*case) == pytest.approx(overall, abs=1e-12)
     assert sce(*case, num_bins=1) == pytest.approx(np.abs(marginal).mean(), abs=1e-12)
     assert ace(*case, num_bins=1) == pytest.approx(np.abs(marginal).mean(), abs=1e-12)
 
@@ -151,20 +150,7 @@ def test_ace_with_more_bins_than_records_scores_each_record():
     assert ace(binary([0.9, 0.6]), [0, 1], num_bins=50) == pytest.approx((0.1 + 0.6) / 2)
 
 
-def test_zhang_ece_cancels_what_ece_sees():
-    probabilities, labels = binary([0.6, 0.6, 1.0, 1.0, 1.0]), [0, 0, 0, 0, 1]
-    assert zhang_ece(probabilities, labels) == pytest.approx(abs(0.8 - 4.2 / 5))
-    assert ece(probabilities, labels, num_bins=2) == pytest.approx(0.04)
-    assert ece(probabilities, labels, num_bins=10) == pytest.approx((2 * 0.4 + 3 / 3) / 5)
-
-
-def test_zhang_mce_measures_from_the_midpoint_of_the_bin():
-    probabilities, labels = binary([0.8, 0.8]), [0, 1]
-    assert zhang_mce(probabilities, labels, num_bins=4) == pytest.approx(0.875 - 0.5)
-    assert mce(probabilities, labels, num_bins=4) == pytest.approx(0.8 - 0.5)
-
-
-@pytest.mark.parametrize("error", [*ERRORS, zhang_mce, reliability])
+@pytest.mark.parametrize("error", [*ERRORS, reliability])
 @pytest.mark.parametrize("num_bins", [0, -1, 2.5, True])
 def test_a_number_of_bins_that_is_no_count_is_refused(error, num_bins):
     with pytest.raises(InvalidArgumentError, match="num_bins"):

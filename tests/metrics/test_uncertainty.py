@@ -11,14 +11,13 @@ from scipy.special import rel_entr
 from scipy.stats import entropy
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import (
+from tacit.metrics import classification_uncertainty, regression_uncertainty
+from tacit.metrics.uncertainty import (
     classification_moments,
-    classification_uncertainty,
     decompose_classification,
     decompose_regression,
     merge_moments,
     regression_moments,
-    regression_uncertainty,
 )
 
 

@@ -7,6 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from experiments.architectures import (
+    ghitu_mnist_mlp,
+    ghitu_pneumonia_cnn,
+    zhang_mnist_cnn,
+    zhang_mnist_mlp,
+    zhang_regression_mlp,
+)
 
 from tacit import _tree
 from tacit.errors import InvalidArgumentError
@@ -18,11 +25,6 @@ from tacit.models import (
     Conv,
     EmbeddingBag,
     MaxPool,
-    ghitu_mnist_mlp,
-    ghitu_pneumonia_cnn,
-    zhang_mnist_cnn,
-    zhang_mnist_mlp,
-    zhang_regression_mlp,
 )
 
 STAGES = (

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from experiments.architectures import zhang_mnist_cnn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from tacit.models import zhang_mnist_cnn
 from tacit.privacy.clipping import (
     Flat,
     Normalised,

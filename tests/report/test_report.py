@@ -16,7 +16,7 @@ from tacit.audit import LiRA, LossAttack
 from tacit.errors import TacitError
 from tacit.privacy.filters import RDPFilter
 from tacit.privacy.ledger import LedgerFile
-from tacit.report.charts import Axis, draw
+from tacit.report.charts import chart, chart_axes
 from tacit.report.html import _references, citations_of, render_report, write_report
 from tacit.studies.run_folder import read_run
 
@@ -247,13 +247,28 @@ def test_every_method_has_a_source(fitted, name):
     [(0.0, 1.0, 5), (0.0, 400.0, 5), (0.4, 1.0, 6), (0.0, 1e-6, 5), (0.8, 1.0, 5)],
 )
 def test_ticks_are_few_and_inside(low, high, expected):
-    ticks = Axis(label="", low=low, high=high).ticks
+    ticks = chart_axes("", "", x_limits=(low, high), y_limits=(0, 1)).get_xticks()
     assert abs(len(ticks) - expected) <= 2
     assert low - 1e-12 <= min(ticks)
     assert max(ticks) <= high + 1e-9
 
 
+@pytest.mark.parametrize("limits", [(0.0, 0.0), (1.0, 0.0), (0.0, math.inf), (math.nan, 1.0)])
+def test_an_axis_that_goes_nowhere_is_refused(limits):
+    with pytest.raises(TacitError, match="axis must end above"):
+        chart_axes("", "", x_limits=limits, y_limits=(0, 1))
+
+
 def test_a_title_cannot_break_out_of_a_chart():
-    axis = Axis(label='"><script>', low=0.0, high=1.0)
-    chart = draw(title='"><script>', caption="", x=axis, y=axis, marks=[], columns=(), rows=())
-    assert "<script>" not in chart.svg
+    axes = chart_axes('"><script>', '"><script>', x_limits=(0, 1), y_limits=(0, 1))
+    drawn = chart(axes, title='"><script>', caption="", columns=(), rows=())
+    assert "<script>" not in drawn.svg
+
+
+def test_the_charts_take_their_colours_and_fonts_from_the_page_and_share_no_names(full_run):
+    page = render_report(read_run(full_run))
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert not any(re.search(r"#[0-9a-f]{6}|font-family|clip-path", svg) for svg in drawings)
+    names = re.findall(r' id="([^"]+)"', page)
+    assert len(set(names)) == len(names)
+    assert render_report(read_run(full_run)) == page

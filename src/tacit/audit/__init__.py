@@ -6,16 +6,7 @@ audit is a test of code, not a proof. It can show that a claim is wrong; it can 
 is right.
 """
 
-from tacit.audit.bounds import (
-    AuditedData,
-    AuditResult,
-    TrialBound,
-    guess_rules,
-    one_run_lower_bound,
-    one_run_p_value,
-    right_guesses,
-    trial_bound,
-)
+from tacit.audit.bounds import AuditResult
 from tacit.audit.membership import (
     FunctionTrainer,
     LiRA,
@@ -23,45 +14,19 @@ from tacit.audit.membership import (
     PlanTrainer,
     Trainer,
     audit_membership,
-    lira_scores,
-    shadow_coins,
 )
-from tacit.audit.release import audit_release, releases_of, without_sampling
-from tacit.audit.runs import (
-    audit_method,
-    audit_plan,
-    coins,
-    dirac_model,
-    dirac_records,
-    membership_figures,
-    one_run_result,
-)
+from tacit.audit.release import audit_release
+from tacit.audit.runs import audit_method, audit_plan
 
 __all__ = [
     "AuditResult",
-    "AuditedData",
     "FunctionTrainer",
     "LiRA",
     "LossAttack",
     "PlanTrainer",
     "Trainer",
-    "TrialBound",
     "audit_membership",
     "audit_method",
     "audit_plan",
     "audit_release",
-    "coins",
-    "dirac_model",
-    "dirac_records",
-    "guess_rules",
-    "lira_scores",
-    "membership_figures",
-    "one_run_lower_bound",
-    "one_run_p_value",
-    "one_run_result",
-    "releases_of",
-    "right_guesses",
-    "shadow_coins",
-    "trial_bound",
-    "without_sampling",
 ]

@@ -1,13 +1,16 @@
 """What an audit may claim: lower bounds on epsilon from many trials, or from one run.
 
-In half of the trials the canary is there, in the other half it is not. A threshold on the attack's
-score is chosen on one half of each, and what it finds is counted on the other: who chooses and
-counts on the same trials finds violations in pure noise.
+From many trials: in half of them the canary is there, in the other half it is not. A threshold on
+the attack's score is chosen on one half of each, and what it finds is counted on the other;
+choosing and counting on the same trials would find violations in pure noise.
 
-Every canary is in the table or not, by a fair coin of its own. An attack that sees the result
-guesses for some of them, and abstains for the rest. If the run is (epsilon, delta)-differentially
-private, the number of right guesses is hardly more than so many throws of a coin that is right
-with probability e^epsilon / (1 + e^epsilon).
+From one run: every canary is in the table or not, by a fair coin of its own. An attack that sees
+the result guesses for some of them, and abstains for the rest. If the run is
+(epsilon, delta)-differentially private, the number of right guesses is hardly more than so many
+throws of a coin that is right with probability e^epsilon / (1 + e^epsilon).
+
+JAX Privacy has such bounds too, and the tests compare with its values; it is not a dependency,
+because it would bring a second engine along.
 """
 
 import math
@@ -22,6 +25,7 @@ from scipy.stats import beta, binom
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.metrics.scores import Floats
 from tacit.privacy.trade_off import TradeOff
 
 __all__ = [
@@ -37,6 +41,23 @@ __all__ = [
     "right_guesses",
     "trial_bound",
 ]
+
+GuessRule = tuple[int, int]
+"""How many canaries of the highest score are called present, and of the lowest absent."""
+
+SYNTHETIC = (
+    "Computed from synthetic canaries alone: no private record was read, nothing was charged, and"
+    " the result may be published."
+)
+OWNER_SIDE = (
+    "Computed from private records, with models trained for the audit only: work on the owner's"
+    " side that is NOT covered by any guarantee and was not charged. Do not publish the result."
+)
+
+_MAX_THRESHOLDS = 200
+_FEWEST_TRIALS = 8
+_LARGEST = 64.0
+"""No run can show a larger epsilon: it would take e^64 canaries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +75,6 @@ class AuditedData:
     num_records: int
     public: bool
     statement: str
-
-
-SYNTHETIC = (
-    "Computed from synthetic canaries alone: no private record was read, nothing was charged, and"
-    " the result may be published."
-)
-OWNER_SIDE = (
-    "Computed from private records, with models trained for the audit only: work on the owner's"
-    " side that is NOT covered by any guarantee and was not charged. Do not publish the result."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +148,6 @@ class AuditResult:
 def _round_down(bound: float) -> str:
     """A lower bound as people should see it: never larger than it is."""
     return f"{math.floor(1000 * bound) / 1000:.3f}"
-
-
-_MAX_THRESHOLDS = 200
-_FEWEST_TRIALS = 8
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,11 +267,34 @@ def _epsilon(true: ArrayLike, false: ArrayLike, delta: float) -> Floats:
     return np.log(np.maximum(ratio, 1.0))
 
 
-_LARGEST = 64.0
-"""No run can show a larger epsilon: it would take e^64 canaries."""
+def one_run_lower_bound(
+    num_right: int, num_guesses: int, num_canaries: int, *, delta: float, confidence: float
+) -> float:
+    """The largest epsilon that so many right guesses refute, with this confidence.
 
-GuessRule = tuple[int, int]
-"""How many canaries of the highest score are called present, and of the lowest absent."""
+    Guarantee:
+      If the run is (epsilon, delta)-differentially private, the result is above epsilon with
+      probability at most ``1 - confidence``.
+
+    Example:
+      >>> round(one_run_lower_bound(950, 1000, 2000, delta=1e-6, confidence=0.95), 3)
+      2.702
+    """
+    _check.fraction(one=False, confidence=confidence)
+
+    def is_refuted(epsilon: float) -> bool:
+        p_value = one_run_p_value(
+            num_right, num_guesses, num_canaries, epsilon=epsilon, delta=delta
+        )
+        return p_value <= 1 - confidence
+
+    if num_guesses == 0 or not is_refuted(0.0):
+        return 0.0
+    low, high = 0.0, _LARGEST
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
+    return low
 
 
 def one_run_p_value(
@@ -309,36 +337,6 @@ def one_run_p_value(
     below = binom.pmf(np.arange(num_right - 1, -1, -1), num_guesses, chance)
     gain = np.max(np.cumsum(below) / np.arange(1, num_right + 1))
     return float(min(1.0, tail + 2 * num_canaries * delta * gain))
-
-
-def one_run_lower_bound(
-    num_right: int, num_guesses: int, num_canaries: int, *, delta: float, confidence: float
-) -> float:
-    """The largest epsilon that so many right guesses refute, with this confidence.
-
-    Guarantee:
-      If the run is (epsilon, delta)-differentially private, the result is above epsilon with
-      probability at most ``1 - confidence``.
-
-    Example:
-      >>> round(one_run_lower_bound(950, 1000, 2000, delta=1e-6, confidence=0.95), 3)
-      2.702
-    """
-    _check.fraction(one=False, confidence=confidence)
-
-    def is_refuted(epsilon: float) -> bool:
-        p_value = one_run_p_value(
-            num_right, num_guesses, num_canaries, epsilon=epsilon, delta=delta
-        )
-        return p_value <= 1 - confidence
-
-    if num_guesses == 0 or not is_refuted(0.0):
-        return 0.0
-    low, high = 0.0, _LARGEST
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if is_refuted(middle) else (low, middle)
-    return low
 
 
 def guess_rules(num_canaries: int) -> tuple[GuessRule, ...]:

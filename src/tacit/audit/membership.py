@@ -1,11 +1,11 @@
 """Membership inference on a model: was this record in the table that it was trained on?
 
-Shadow models are trained on private records to attack a model of them. They are work on the owner's
-side: nobody else may see them, and no budget is charged.
-
 A random part of the table are canaries; a fair coin says which of them the run may see. The attack
 looks at what the run published and at the canaries, never at the coins, and its guesses give a
 lower bound on epsilon for this one run.
+
+Shadow models are trained on the private records themselves to attack a model of them. They stay
+with the owner of the records: nobody else may see them, and no budget is charged.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,198 +43,7 @@ __all__ = [
     "weighted",
 ]
 
-
-class Trainer(Protocol):
-    """Trains what is audited, and shadow models of it."""
-
-    def train(self, records: Record, *, seed: int | None) -> Posterior:
-        """Returns the posterior of one run, with its statement."""
-        ...
-
-    def shadow_scores(
-        self, records: Record, presence: NDArray[np.float32], canaries: Record, *, seed: int | None
-    ) -> Array:
-        """Returns each canary's score in each shadow model; ``presence`` has a row for each."""
-        ...
-
-
-@dataclass(frozen=True)
-class FunctionTrainer:
-    """Any function from records and a seed to a posterior; shadow models one after the other."""
-
-    function: Callable[[Record, int | None], Posterior]
-
-    def train(self, records: Record, *, seed: int | None) -> Posterior:
-        """Calls the function."""
-        return self.function(records, seed)
-
-    def shadow_scores(
-        self, records: Record, presence: NDArray[np.float32], canaries: Record, *, seed: int | None
-    ) -> Array:
-        """Calls the function for each shadow model."""
-        rows = []
-        for number, present in enumerate(presence):
-            # Far from the seed of the run under attack, which may be this one's neighbour.
-            own = None if seed is None else seed + 1_000_003 * (number + 1)
-            posterior = self.function(weighted(records, present), own)
-            rows.append(canary_scores(posterior.model, posterior.draws(), canaries))
-        return jnp.stack(rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanTrainer:
-    """A plan on a model through `fit`; shadow models are compiled once and run together."""
-
-    plan: Plan
-    model: Model
-    budget: Budget
-
-    def train(self, records: Record, *, seed: int | None) -> Posterior:
-        """Runs the plan by `fit`."""
-        return fit(self.plan, self.model, records, budget=self.budget, seed=seed).posterior
-
-    def shadow_scores(
-        self, records: Record, presence: NDArray[np.float32], canaries: Record, *, seed: int | None
-    ) -> Array:
-        """Runs the plan's kernel for all shadow models at once; one chain of each."""
-        kernel = self.plan.method.build(self.model)
-
-        def one(key: Key, present: Array) -> Array:
-            run_key, draw_key = jax.random.split(key)
-            kept = _run(kernel, self.plan, run_key, weighted(records, present))
-            states = _members_apart(kernel, kept)
-            num_draws = _tree.num_records(states)
-            draws = jax.vmap(kernel.sampler.draw)(jax.random.split(draw_key, num_draws), states)
-            return canary_scores(self.model, draws, canaries)
-
-        key = fresh_key() if seed is None else jax.random.fold_in(seeded_key(seed), 0x5AD0)
-        return jax.jit(jax.vmap(one))(jax.random.split(key, len(presence)), jnp.asarray(presence))
-
-
-def weighted(records: Record, presence: ArrayLike) -> Record:
-    """Returns the table in which absent records weigh nothing, as zero-out adjacency has it."""
-    shape = (-1, *(1 for _ in records.weight.shape[1:]))
-    return records._replace(weight=records.weight * jnp.asarray(presence).reshape(shape))
-
-
-def canary_scores(model: Model, draws: Params, canaries: Record) -> Array:
-    """Returns how well the posterior predictive of the draws knows each canary; high is well.
-
-    For classes this is the log odds of the true class, whose distribution over models is nearly
-    Gaussian; for numbers it is the log density.
-    """
-    loss = objective_of(model).record_loss
-    key = seeded_key(0)
-
-    def one(params: Params, record: Record) -> Array:
-        return -loss(params, None, record, key)
-
-    each = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(draws, canaries)
-    mean = jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])
-    if not _is_classification(model, draws, canaries):
-        return mean
-    # log p - log(1 - p); a p that rounds to one still has odds.
-    return mean - jnp.log(jnp.maximum(-jnp.expm1(mean), 1e-7))
-
-
-def _is_classification(model: Model, draws: Params, canaries: Record) -> bool:
-    params, record = jax.tree.map(lambda leaf: leaf[0], (draws, canaries))
-    x = record.x if record.mask is None else jax.tree.map(lambda leaf: leaf[0], record.x)
-    return not isinstance(jax.eval_shape(model.predict, params, x, seeded_key(0)), Moments)
-
-
-def _run(kernel: Kernel, plan: Plan, key: Key, records: Record) -> Tree:
-    """Returns the retained states of one chain, on their leading axis."""
-    init_key, step_key = jax.random.split(key)
-    stops = jnp.array(plan.kept_steps)
-    starts = jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]])
-
-    def step(t: Array, state: Tree) -> Tree:
-        return kernel.step(jax.random.fold_in(step_key, t), state, records)[0]
-
-    def segment(state: Tree, ends: tuple[Array, Array]) -> tuple[Tree, Tree]:
-        state = lax.fori_loop(*ends, step, state)
-        return state, kernel.retain(state)
-
-    return lax.scan(segment, kernel.init(init_key), (starts, stops))[1]
-
-
-def _members_apart(kernel: Kernel, kept: Tree) -> Tree:
-    if kernel.num_members is None:
-        return kept
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), kept)
-
-
 _SMALLEST_STD = 1e-12
-
-
-def shadow_coins(num_shadows: int, num_canaries: int, *, seed: int | None) -> NDArray[np.bool_]:
-    """Returns which shadow model has which canary: each canary is in exactly half of them."""
-    _check.positive_integer(num_shadows=num_shadows, num_canaries=num_canaries)
-    if num_shadows < 4 or num_shadows % 2:
-        raise InvalidArgumentError(
-            f"num_shadows must be an even number of at least 4; got {num_shadows}."
-        )
-    generator = np.random.default_rng(None if seed is None else [seed, 0x5AD0])
-    half = np.arange(num_shadows)[:, None] < num_shadows // 2
-    return generator.permuted(np.broadcast_to(half, (num_shadows, num_canaries)), axis=0)
-
-
-def lira_scores(
-    target: ArrayLike, shadows: ArrayLike, is_present: ArrayLike, *, is_online: bool
-) -> NDArray[np.float64]:
-    """Returns the likelihood ratio of each canary's score in the target model; high means present.
-
-    Online, the scores of shadow models with the canary and without it each are a Gaussian; offline,
-    only those without it are known. Every canary has means of its own; as shadow models are few,
-    all share the standard deviations.
-
-    Args:
-      target: the score of each canary in the model that is attacked.
-      shadows: the same in each shadow model, with shape ``(num_shadows, num_canaries)``.
-      is_present: which shadow model had which canary, in the same shape.
-      is_online: whether models with the canary may be used too.
-
-    Example:
-      >>> shadows, coins = [[0.0, 1.0], [1.0, 0.0]] * 2, [[False, True], [True, False]] * 2
-      >>> np.sign(lira_scores([0.9, 0.2], np.add(shadows, [[0], [0], [.1], [.1]]), coins,
-      ...                     is_online=True))
-      array([ 1., -1.])
-
-    Reference:
-      Carlini et al., "Membership inference attacks from first principles" (2022), algorithm 1 and
-      section IV C.
-    """
-    attacked, known = np.asarray(target, np.float64), np.asarray(shadows, np.float64)
-    there = np.asarray(is_present, bool)
-    if known.ndim != 2 or there.shape != known.shape or attacked.shape != known.shape[1:]:
-        raise InvalidArgumentError(
-            "target, shadows and is_present must agree in the number of canaries; got shapes"
-            f" {attacked.shape}, {known.shape} and {there.shape}."
-        )
-    out_mean, out_std = _gaussian(known, ~there)
-    standardised = (attacked - out_mean) / out_std
-    if not is_online:
-        return standardised
-    in_mean, in_std = _gaussian(known, there)
-    log_in = -0.5 * ((attacked - in_mean) / in_std) ** 2 - np.log(in_std)
-    return log_in + 0.5 * standardised**2 + np.log(out_std)
-
-
-def _gaussian(
-    scores: NDArray[np.float64], kept: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], float]:
-    """The mean of each canary's kept scores, and their common standard deviation about it."""
-    count = kept.sum(axis=0)
-    if np.any(count == 0):
-        raise InvalidArgumentError(
-            "is_present must have, for each canary, shadow models with it and without it; got some"
-            " with none. Use shadow_coins."
-        )
-    mean = np.where(kept, scores, 0.0).sum(axis=0) / count
-    spread = np.where(kept, scores - mean, 0.0)
-    freedom = max(1, int(count.sum()) - len(count))
-    return mean, max(float(np.sqrt((spread**2).sum() / freedom)), _SMALLEST_STD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +76,73 @@ class LiRA:
         """What it is, for a report."""
         way = "online" if self.is_online else "offline"
         return f"likelihood-ratio membership inference ({way}, {self.num_shadows} shadow models)"
+
+
+class Trainer(Protocol):
+    """Trains what is audited, and shadow models of it."""
+
+    def train(self, records: Record, *, seed: int | None) -> Posterior:
+        """Returns the posterior of one run, with its statement."""
+        ...
+
+    def shadow_scores(
+        self, records: Record, presence: NDArray[np.float32], canaries: Record, *, seed: int | None
+    ) -> Array:
+        """Returns each canary's score in each shadow model; ``presence`` has a row for each."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanTrainer:
+    """A plan on a model through `fit`; shadow models are compiled once and run together."""
+
+    plan: Plan
+    model: Model
+    budget: Budget
+
+    def train(self, records: Record, *, seed: int | None) -> Posterior:
+        """Runs the plan by `fit`."""
+        return fit(self.plan, self.model, records, budget=self.budget, seed=seed).posterior
+
+    def shadow_scores(
+        self, records: Record, presence: NDArray[np.float32], canaries: Record, *, seed: int | None
+    ) -> Array:
+        """Runs the plan's kernel for all shadow models at once; one chain of each."""
+        kernel = self.plan.method.build(self.model)
+
+        def one(key: Key, present: Array) -> Array:
+            run_key, draw_key = jax.random.split(key)
+            kept = _run(kernel, self.plan, run_key, weighted(records, present))
+            states = _members_apart(kernel, kept)
+            num_draws = _tree.num_records(states)
+            draws = jax.vmap(kernel.sampler.draw)(jax.random.split(draw_key, num_draws), states)
+            return canary_scores(self.model, draws, canaries)
+
+        key = fresh_key() if seed is None else jax.random.fold_in(seeded_key(seed), 0x5AD0)
+        return jax.jit(jax.vmap(one))(jax.random.split(key, len(presence)), jnp.asarray(presence))
+
+
+@dataclass(frozen=True)
+class FunctionTrainer:
+    """Any function from records and a seed to a posterior; shadow models one after the other."""
+
+    function: Callable[[Record, int | None], Posterior]
+
+    def train(self, records: Record, *, seed: int | None) -> Posterior:
+        """Calls the function."""
+        return self.function(records, seed)
+
+    def shadow_scores(
+        self, records: Record, presence: NDArray[np.float32], canaries: Record, *, seed: int | None
+    ) -> Array:
+        """Calls the function for each shadow model."""
+        rows = []
+        for number, present in enumerate(presence):
+            # Far from the seed of the run under attack, which may be this one's neighbour.
+            own = None if seed is None else seed + 1_000_003 * (number + 1)
+            posterior = self.function(weighted(records, present), own)
+            rows.append(canary_scores(posterior.model, posterior.draws(), canaries))
+        return jnp.stack(rows)
 
 
 def audit_membership(
@@ -351,3 +227,126 @@ def _claim(statement: Mapping[str, Any]) -> tuple[float, float]:
             "trainer must return a posterior with a privacy statement, which is what is audited;"
             f" got the statement {statement!r}."
         ) from None
+
+
+def weighted(records: Record, presence: ArrayLike) -> Record:
+    """Returns the table in which absent records weigh nothing, as zero-out adjacency has it."""
+    shape = (-1, *(1 for _ in records.weight.shape[1:]))
+    return records._replace(weight=records.weight * jnp.asarray(presence).reshape(shape))
+
+
+def canary_scores(model: Model, draws: Params, canaries: Record) -> Array:
+    """Returns how well the posterior predictive of the draws knows each canary; high is well.
+
+    For classes this is the log odds of the true class, whose distribution over models is nearly
+    Gaussian; for numbers it is the log density.
+    """
+    loss = objective_of(model).record_loss
+    key = seeded_key(0)
+
+    def one(params: Params, record: Record) -> Array:
+        return -loss(params, None, record, key)
+
+    each = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(draws, canaries)
+    mean = jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])
+    if not _is_classification(model, draws, canaries):
+        return mean
+    # log p - log(1 - p); a p that rounds to one still has odds.
+    return mean - jnp.log(jnp.maximum(-jnp.expm1(mean), 1e-7))
+
+
+def _is_classification(model: Model, draws: Params, canaries: Record) -> bool:
+    params, record = jax.tree.map(lambda leaf: leaf[0], (draws, canaries))
+    x = record.x if record.mask is None else jax.tree.map(lambda leaf: leaf[0], record.x)
+    return not isinstance(jax.eval_shape(model.predict, params, x, seeded_key(0)), Moments)
+
+
+def shadow_coins(num_shadows: int, num_canaries: int, *, seed: int | None) -> NDArray[np.bool_]:
+    """Returns which shadow model has which canary: each canary is in exactly half of them."""
+    _check.positive_integer(num_shadows=num_shadows, num_canaries=num_canaries)
+    if num_shadows < 4 or num_shadows % 2:
+        raise InvalidArgumentError(
+            f"num_shadows must be an even number of at least 4; got {num_shadows}."
+        )
+    generator = np.random.default_rng(None if seed is None else [seed, 0x5AD0])
+    half = np.arange(num_shadows)[:, None] < num_shadows // 2
+    return generator.permuted(np.broadcast_to(half, (num_shadows, num_canaries)), axis=0)
+
+
+def lira_scores(
+    target: ArrayLike, shadows: ArrayLike, is_present: ArrayLike, *, is_online: bool
+) -> NDArray[np.float64]:
+    """Returns the likelihood ratio of each canary's score in the target model; high means present.
+
+    Online, the scores of shadow models with the canary and without it each are a Gaussian; offline,
+    only those without it are known. Every canary has means of its own; as shadow models are few,
+    all share the standard deviations.
+
+    Args:
+      target: the score of each canary in the model that is attacked.
+      shadows: the same in each shadow model, with shape ``(num_shadows, num_canaries)``.
+      is_present: which shadow model had which canary, in the same shape.
+      is_online: whether models with the canary may be used too.
+
+    Example:
+      >>> shadows, coins = [[0.0, 1.0], [1.0, 0.0]] * 2, [[False, True], [True, False]] * 2
+      >>> np.sign(lira_scores([0.9, 0.2], np.add(shadows, [[0], [0], [.1], [.1]]), coins,
+      ...                     is_online=True))
+      array([ 1., -1.])
+
+    Reference:
+      Carlini et al., "Membership inference attacks from first principles" (2022), algorithm 1 and
+      section IV C.
+    """
+    attacked, known = np.asarray(target, np.float64), np.asarray(shadows, np.float64)
+    there = np.asarray(is_present, bool)
+    if known.ndim != 2 or there.shape != known.shape or attacked.shape != known.shape[1:]:
+        raise InvalidArgumentError(
+            "target, shadows and is_present must agree in the number of canaries; got shapes"
+            f" {attacked.shape}, {known.shape} and {there.shape}."
+        )
+    out_mean, out_std = _gaussian(known, ~there)
+    standardised = (attacked - out_mean) / out_std
+    if not is_online:
+        return standardised
+    in_mean, in_std = _gaussian(known, there)
+    log_in = -0.5 * ((attacked - in_mean) / in_std) ** 2 - np.log(in_std)
+    return log_in + 0.5 * standardised**2 + np.log(out_std)
+
+
+def _gaussian(
+    scores: NDArray[np.float64], kept: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], float]:
+    """The mean of each canary's kept scores, and their common standard deviation about it."""
+    count = kept.sum(axis=0)
+    if np.any(count == 0):
+        raise InvalidArgumentError(
+            "is_present must have, for each canary, shadow models with it and without it; got some"
+            " with none. Use shadow_coins."
+        )
+    mean = np.where(kept, scores, 0.0).sum(axis=0) / count
+    spread = np.where(kept, scores - mean, 0.0)
+    freedom = max(1, int(count.sum()) - len(count))
+    return mean, max(float(np.sqrt((spread**2).sum() / freedom)), _SMALLEST_STD)
+
+
+def _run(kernel: Kernel, plan: Plan, key: Key, records: Record) -> Tree:
+    """Returns the retained states of one chain, on their leading axis."""
+    init_key, step_key = jax.random.split(key)
+    stops = jnp.array(plan.kept_steps)
+    starts = jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]])
+
+    def step(t: Array, state: Tree) -> Tree:
+        return kernel.step(jax.random.fold_in(step_key, t), state, records)[0]
+
+    def segment(state: Tree, ends: tuple[Array, Array]) -> tuple[Tree, Tree]:
+        state = lax.fori_loop(*ends, step, state)
+        return state, kernel.retain(state)
+
+    return lax.scan(segment, kernel.init(init_key), (starts, stops))[1]
+
+
+def _members_apart(kernel: Kernel, kept: Tree) -> Tree:
+    if kernel.num_members is None:
+        return kept
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), kept)

@@ -32,23 +32,6 @@ _LOUDNESS = 1000.0
 _LANES = 256
 
 
-def without_sampling(release: GaussianSum) -> GaussianSum:
-    """Returns a release whose clip and noise are the same, on a full batch of a few records.
-
-    Sampling hides a canary most of the time. Who wants to know whether clip and noise are right
-    needs a hundredth of the trials without it.
-    """
-    return replace(release, sampling=FullBatch(num_records=4))
-
-
-def releases_of(method: object) -> list[GaussianSum]:
-    """Returns the engines in a method, and in methods inside it: most have one, HMC has two."""
-    if isinstance(method, GaussianSum):
-        return [method]
-    parts = fields(method) if is_dataclass(method) else ()
-    return [found for part in parts for found in releases_of(getattr(method, part.name))]
-
-
 def audit_release(
     release: GaussianSum,
     *,
@@ -116,6 +99,23 @@ def audit_release(
         violation=violation,
         details={way: bound.to_json() for way, bound in bounds.items()},
     )
+
+
+def without_sampling(release: GaussianSum) -> GaussianSum:
+    """Returns a release whose clip and noise are the same, on a full batch of a few records.
+
+    Sampling hides a canary most of the time. Who wants to know whether clip and noise are right
+    needs a hundredth of the trials without it.
+    """
+    return replace(release, sampling=FullBatch(num_records=4))
+
+
+def releases_of(method: object) -> list[GaussianSum]:
+    """Returns the engines in a method, and in methods inside it: most have one, HMC has two."""
+    if isinstance(method, GaussianSum):
+        return [method]
+    parts = fields(method) if is_dataclass(method) else ()
+    return [found for part in parts for found in releases_of(getattr(method, part.name))]
 
 
 def _scores(

@@ -1,24 +1,15 @@
 """Records from tables and images, under a public schema."""
 
-from tacit.data.columns import Categorical, Column, Numeric, NumericTarget, Scale, Target
+from tacit.data.columns import Categorical, Numeric, NumericTarget, Scale, Target
 from tacit.data.frames import ADULT_SCHEMA, load_adult
 from tacit.data.records import as_records, encode_images, encode_table
 from tacit.data.schema import Schema
-from tacit.data.sources import open_arrays, open_table
-from tacit.data.stored import (
-    Encoded,
-    StoredRecords,
-    encode_to_folder,
-    map_arrays,
-    open_records,
-    write_records,
-)
+from tacit.data.stored.source import StoredRecords, map_arrays, open_records
+from tacit.data.stored.writing import encode_to_folder, write_records
 
 __all__ = [
     "ADULT_SCHEMA",
     "Categorical",
-    "Column",
-    "Encoded",
     "Numeric",
     "NumericTarget",
     "Scale",
@@ -31,8 +22,6 @@ __all__ = [
     "encode_to_folder",
     "load_adult",
     "map_arrays",
-    "open_arrays",
     "open_records",
-    "open_table",
     "write_records",
 ]

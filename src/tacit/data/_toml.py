@@ -1,15 +1,18 @@
-"""TOML for documents made of tables, lists, strings and numbers; Python itself only reads it."""
+"""TOML as schemas and studies are written: by tomli-w, with short lists on one line."""
 
-import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from numbers import Integral, Real
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+import tomli_w
 
 from tacit.errors import InvalidArgumentError
 
 __all__ = ["dumps", "loads"]
+
+_WIDTH = 96
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -25,8 +28,6 @@ def loads(text: str) -> dict[str, Any]:
 def dumps(document: Mapping[str, Any]) -> str:
     r"""Returns TOML text that ``loads`` turns back into the document.
 
-    Plain values must precede tables at each level, as TOML itself wants it.
-
     Example:
       >>> print(dumps({"limit": 1.0, "a b": {"of": ["x", "y"]}}), end="")
       limit = 1.0
@@ -34,33 +35,21 @@ def dumps(document: Mapping[str, Any]) -> str:
       ["a b"]
       of = ["x", "y"]
     """
-    return "".join(f"{line}\n" for line in _lines(document, path=()))
+    # Line breaks within strings are escaped, so each of these lines is an element of a list.
+    return re.sub(
+        r"^.+ = \[\n(?: {4}.+,\n)+\]$", _short, tomli_w.dumps(_plain(document)), flags=re.M
+    )
 
 
-def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            here = (*path, key)
-            if not all(isinstance(inner, Mapping) for inner in value.values()) or not value:
-                yield ""
-                yield f"[{'.'.join(map(_key, here))}]"
-            yield from _lines(value, here)
-        else:
-            yield f"{_key(key)} = {_value(value)}"
+def _short(lines: re.Match[str]) -> str:
+    line = re.sub(r",\n\]$", "]", lines[0]).replace("[\n    ", "[", 1).replace(",\n    ", ", ")
+    return line if len(line) <= _WIDTH else lines[0]
 
 
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
-
-
-def _value(value: object) -> str:
+def _plain(value: Any) -> Any:
+    """The value with Python's numbers for NumPy's, which tomli-w does not know."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, str):
-        # JSON's escapes are TOML's too; only DEL may stand bare in JSON and not in TOML.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Integral):
-        return repr(int(value))
-    if isinstance(value, Real):
-        return repr(float(value))  # a NumPy number would print its type, too
-    raise TypeError(f"TOML text is written for strings, numbers and lists; got {value!r}.")
+        return [_plain(inner) for inner in value]
+    return value.item() if isinstance(value, np.generic) else value

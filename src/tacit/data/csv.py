@@ -1,4 +1,8 @@
-"""CSV files as text: read as they are, then given the types that a schema declares."""
+"""CSV files as text: read as they are, then given the types that a schema declares.
+
+pandas would infer the type of a column from all of its values, so that one record could change
+how the others are read.
+"""
 
 import contextlib
 import os

@@ -6,6 +6,8 @@ count. Then ``|accuracy - mean confidence| <= ECE <= MCE`` up to rounding.
 
 All of these are biased upwards when bins hold few records: compare models on the same records,
 and read a small value as "no miscalibration found", with an interval beside it.
+
+scikit-learn has a calibration curve of two classes only, and torchmetrics needs PyTorch.
 """
 
 from typing import NamedTuple
@@ -24,8 +26,6 @@ __all__ = [
     "mce",
     "reliability",
     "sce",
-    "zhang_ece",
-    "zhang_mce",
 ]
 
 
@@ -157,41 +157,6 @@ def ace(probabilities: ArrayLike, labels: ArrayLike, *, num_bins: int = 15) -> f
         excess = np.bincount(index, weights=(classes == k) - column)
         errors.append(np.sum(np.abs(excess)) / len(column))
     return float(np.mean(errors))
-
-
-def zhang_ece(probabilities: ArrayLike, labels: ArrayLike) -> float:
-    """Returns ``|accuracy - mean confidence|``, which Zhang et al. tabulate as ECE.
-
-    Only for comparison with their tables 2 and 4. With a single bin, over- and underconfident
-    records cancel: it is a lower bound of ``ece`` and zero for many miscalibrated models.
-
-    Example:
-      >>> round(zhang_ece([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]], [0, 1, 1]), 3)
-      0.1
-
-    Reference:
-      Zhang et al., Differentially private Bayesian neural networks on accuracy, privacy and
-      reliability, ECML PKDD 2022. The text defines the usual ECE; the tables hold this.
-    """
-    return ece(probabilities, labels, num_bins=1)
-
-
-def zhang_mce(probabilities: ArrayLike, labels: ArrayLike, *, num_bins: int = 15) -> float:
-    """Returns the largest distance from a bin's accuracy to its midpoint, Zhang et al.'s MCE.
-
-    Only for comparison with their tables 2 and 4, which do not state the number of bins. A
-    calibrated model scores up to half a bin width, since the midpoint is not its confidence.
-
-    Example:
-      >>> round(zhang_mce([[1.0, 0.0], [1.0, 0.0]], [0, 0], num_bins=10), 3)
-      0.05
-
-    Reference:
-      Zhang et al., as for ``zhang_ece``.
-    """
-    table = reliability(probabilities, labels, num_bins=num_bins)
-    midpoints = (table.edges[1:] + table.edges[:-1]) / 2
-    return float(np.nanmax(np.abs(table.accuracy - midpoints)))
 
 
 def _top(predictive: Floats, classes: Ints) -> tuple[Floats, NDArray[np.bool_]]:

@@ -4,6 +4,9 @@ All of them take ``(num_chains, num_kept, ...)``, the shape of the leaves of a p
 and look at each remaining coordinate by itself. The weights of a network can be permuted without
 changing what it predicts, so chains that agree on predictions need not agree on weights: diagnose
 predictions, or both. Computed from retained states, they cost no privacy.
+
+NumPyro computes R-hat and autocovariances. It takes no ranks and ends the sum of autocorrelations
+by an older rule, so what is written here is what makes the numbers those of Stan and ArviZ.
 """
 
 from collections.abc import Callable
@@ -12,6 +15,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
+from numpyro.diagnostics import autocovariance, gelman_rubin
 from scipy import special, stats
 
 from tacit.errors import InvalidArgumentError
@@ -85,7 +89,7 @@ def r_hat(draws: ArrayLike) -> Floats:
     chains, shape = _coordinates(draws)
     halves = _split(chains)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
-    both = np.fmax(_plain_r_hat(_normal_scores(halves)), _plain_r_hat(_normal_scores(folded)))
+    both = np.fmax(gelman_rubin(_normal_scores(halves)), gelman_rubin(_normal_scores(folded)))
     return both.reshape(shape)
 
 
@@ -163,14 +167,6 @@ def _normal_scores(chains: Floats) -> Floats:
     return np.asarray(scores).reshape(chains.shape)
 
 
-def _plain_r_hat(chains: Floats) -> Floats:
-    num_draws = chains.shape[1]
-    within = chains.var(axis=1, ddof=1).mean(axis=0)
-    between = chains.mean(axis=1).var(axis=0, ddof=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.sqrt((num_draws - 1) / num_draws + between / within))
-
-
 def _ess(chains: Floats) -> Floats:
     """Returns the effective sample size of the mean of each coordinate, over all chains.
 
@@ -180,7 +176,7 @@ def _ess(chains: Floats) -> Floats:
     than the one before.
     """
     num_chains, num_draws, num_coordinates = chains.shape
-    covariance = _autocovariance(chains).mean(axis=0)
+    covariance = autocovariance(chains, axis=1).mean(axis=0)
     within = covariance[0] * num_draws / (num_draws - 1)
     total = covariance[0] + (chains.mean(axis=1).var(axis=0, ddof=1) if num_chains > 1 else 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -201,13 +197,3 @@ def _ess(chains: Floats) -> Floats:
     # Draws that repel each other may be worth more than independent ones, within reason.
     ess = size / np.maximum(time, 1 / np.log10(size))
     return np.where(np.ptp(chains, axis=(0, 1)) > 0, ess, np.nan)
-
-
-def _autocovariance(chains: Floats) -> Floats:
-    """Returns the autocovariance of every chain at all lags, by its Fourier transform."""
-    num_draws = chains.shape[1]
-    centred = chains - chains.mean(axis=1, keepdims=True)
-    # Padding with zeros keeps the ends of a chain apart.
-    spectrum = np.fft.rfft(centred, n=2 * num_draws, axis=1)
-    full = np.fft.irfft(np.abs(spectrum) ** 2, n=2 * num_draws, axis=1)
-    return np.asarray(full[:, :num_draws] / num_draws)

@@ -1,4 +1,8 @@
-"""Confidence: how far a measured number may be from what more records would show."""
+"""Confidence: how far a measured number may be from what more records would show.
+
+SciPy has Wilson's interval and Clopper and Pearson's for one proportion at a time and no empty
+group, and its bootstrap interpolates between scores, so that an infinite one can become NaN.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

@@ -2,6 +2,9 @@
 
 On records that were not trained on, a score costs no privacy. On private records it is a
 release like any other: charge it or do not publish it.
+
+scikit-learn computes the ROC curve's area. The other scores are a line each, written here because
+scikit-learn's clip probabilities in silence and number the classes by the labels that occur.
 """
 
 from typing import TypeAlias

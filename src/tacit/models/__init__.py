@@ -1,13 +1,6 @@
 """Models: priors, likelihoods and networks; they know nothing of privacy."""
 
 from tacit.models.adapters import from_equinox, from_flax, from_function, from_nnx
-from tacit.models.architectures import (
-    ghitu_mnist_mlp,
-    ghitu_pneumonia_cnn,
-    zhang_mnist_cnn,
-    zhang_mnist_mlp,
-    zhang_regression_mlp,
-)
 from tacit.models.base import (
     FrontEnd,
     IntegrableLogPrior,
@@ -73,11 +66,6 @@ __all__ = [
     "from_function",
     "from_nnx",
     "from_program",
-    "ghitu_mnist_mlp",
-    "ghitu_pneumonia_cnn",
     "model_from_spec",
     "with_front_end",
-    "zhang_mnist_cnn",
-    "zhang_mnist_mlp",
-    "zhang_regression_mlp",
 ]

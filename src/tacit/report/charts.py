@@ -1,112 +1,40 @@
-"""Charts as inline SVG: crisp, themed by CSS variables of the page, each with a table behind it."""
+"""Charts of the report: matplotlib drawings as inline SVG in the colours of the page.
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from html import escape
-from typing import Protocol
+A drawing uses the colours below, which stand for CSS variables: the page's stylesheet decides what
+they are in light, in dark and in print, and how large the text is.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["Area", "Axis", "Bars", "Chart", "Dots", "Frame", "Line", "Mark", "Rule", "draw"]
+__all__ = ["CARD", "DASHED", "DOTTED", "INK", "ONE", "SOFT", "TWO", "Chart", "chart", "chart_axes"]
 
-_WIDTH, _HEIGHT = 380, 260
+ONE, TWO, SOFT, INK, CARD, _LINE = "#01fe01", "#01fe02", "#01fe03", "#01fe04", "#01fe05", "#01fe06"
+_VARIABLES = {ONE: "one", TWO: "two", SOFT: "soft", INK: "ink", CARD: "card", _LINE: "line"}
+DASHED, DOTTED = (0, (3, 3)), (0, (1.5, 2.3))
+_WIDTH, _HEIGHT, _TEXT = 380, 260, 11.5
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 20, 30, 42
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
-    """One axis: what it shows, from where to where.
-
-    Attributes:
-      label: what it shows.
-      low: its start.
-      high: its end, above the start.
-      is_share: whether numbers are shown as percentages.
-    """
-
-    label: str
-    low: float
-    high: float
-    is_share: bool = False
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise InvalidArgumentError(
-                f"low must be below high, both finite; got {self.low!r} and {self.high!r}."
-            )
-
-    @property
-    def ticks(self) -> list[float]:
-        """About five round numbers.
-
-        Example:
-          >>> Axis(label="epsilon", low=0.0, high=0.83).ticks
-          [0.0, 0.2, 0.4, 0.6, 0.8]
-        """
-        rough = (self.high - self.low) / 4
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = min((m * power for m in (1, 2, 2.5, 5, 10)), key=lambda s: abs(s - rough))
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [round(i * step, 12) for i in range(first, last + 1)]
-
-    def text(self, value: float) -> str:
-        """A number as it stands beside the axis."""
-        return f"{100 * value:g}%" if self.is_share else f"{value:,g}"
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Where values of two axes are on the drawing."""
-
-    x: Axis
-    y: Axis
-
-    def across(self, value: float) -> float:
-        """The horizontal place of a value."""
-        share = (value - self.x.low) / (self.x.high - self.x.low)
-        return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 2)
-
-    def up(self, value: float) -> float:
-        """The vertical place of a value."""
-        share = (value - self.y.low) / (self.y.high - self.y.low)
-        return round(_HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM), 2)
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Where the drawing begins and ends horizontally."""
-        return self.across(self.x.low), self.across(self.x.high)
-
-    def path(self, x: Sequence[float], y: Sequence[float]) -> str:
-        """Points as the data of a path."""
-        points = (f"{self.across(a)},{self.up(b)}" for a, b in zip(x, y, strict=True))
-        return "M" + "L".join(points)
-
-
-class Mark(Protocol):
-    """Something that is drawn into a frame."""
-
-    @property
-    def name(self) -> str:
-        """Its entry in the legend; empty for none."""
-
-    @property
-    def key(self) -> str:
-        """The class of its entry in the legend."""
-
-    def svg(self, frame: Frame) -> str:
-        """Its elements."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A drawing for the page, and the same as a table.
+    """A drawing for the page, and the same numbers as a table.
 
     Attributes:
       title: what is shown, in a few words.
       svg: the drawing.
       caption: how to read it.
-      legend: pairs of a class and a name.
+      legend: pairs of a class of the stylesheet and a name.
       columns: headings of the table.
       rows: of the table, as text.
     """
@@ -114,177 +42,145 @@ class Chart:
     title: str
     svg: str
     caption: str
-    legend: list[tuple[str, str]] = field(default_factory=list)
+    legend: Sequence[tuple[str, str]] = ()
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
 
 
-def draw(
+def chart_axes(
+    x_label: str,
+    y_label: str,
+    *,
+    x_limits: tuple[float, float],
+    y_limits: tuple[float, float],
+    x_is_share: bool = False,
+    y_is_share: bool = False,
+) -> Axes:
+    """Returns empty axes in the style of the page, about five ticks on each.
+
+    Args:
+      x_label: what the horizontal axis shows.
+      y_label: what the vertical axis shows.
+      x_limits: where the horizontal axis starts and ends.
+      y_limits: where the vertical axis starts and ends.
+      x_is_share: whether its numbers are shown as percentages.
+      y_is_share: whether its numbers are shown as percentages.
+
+    Example:
+      >>> axes = chart_axes("steps", "epsilon", x_limits=(0, 430), y_limits=(0, 1))
+      >>> [float(tick) for tick in axes.get_xticks()]
+      [0.0, 100.0, 200.0, 300.0, 400.0]
+    """
+    figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
+    figure.patch.set_visible(False)
+    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    axes = figure.add_axes((_LEFT / _WIDTH, _BOTTOM / _HEIGHT, width / _WIDTH, height / _HEIGHT))
+    axes.patch.set_visible(False)
+    axes.spines[["top", "left", "right"]].set_visible(False)
+    axes.spines["bottom"].set_color(SOFT)
+    axes.spines["bottom"].set_linewidth(1)
+    axes.set(xlim=_checked(x_limits), ylim=_checked(y_limits), axisbelow=True)
+    axes.grid(axis="y", color=_LINE, linewidth=1)
+    axes.tick_params(left=False, bottom=False, labelsize=_TEXT, labelcolor=SOFT, pad=7, length=0)
+    axes.tick_params(axis="x", pad=9)
+    axes.set_xticks(_ticks(*x_limits))
+    axes.set_yticks(_ticks(*y_limits))
+    axes.xaxis.set_major_formatter(FuncFormatter(_percent if x_is_share else _plain))
+    axes.yaxis.set_major_formatter(FuncFormatter(_percent if y_is_share else _plain))
+    across, below, above = (_LEFT + width / 2) / _WIDTH, 6 / _HEIGHT, 1 - 13 / _HEIGHT
+    for x, y, label, place in (
+        (across, below, x_label, "center"),
+        (4 / _WIDTH, above, y_label, "left"),
+    ):
+        figure.text(x, y, label, ha=place, fontsize=_TEXT, color=SOFT, parse_math=False)
+    return axes
+
+
+def chart(
+    axes: Axes,
     *,
     title: str,
     caption: str,
-    x: Axis,
-    y: Axis,
-    marks: Sequence[Mark],
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
+    legend: Sequence[tuple[str, str]] = (),
 ) -> Chart:
-    """Returns a chart of marks on two axes.
+    """Returns the chart of axes that `chart_axes` made and the caller has drawn on.
+
+    Args:
+      axes: with the drawing.
+      title: what is shown, in a few words; its text alternative, too.
+      caption: how to read it.
+      columns: headings of the table.
+      rows: the drawn numbers, as text.
+      legend: pairs of a class of the stylesheet and a name.
 
     Example:
-      >>> from tacit.report.charts import Line
-      >>> share = Axis(label="share", low=0.0, high=1.0, is_share=True)
-      >>> chart = draw(title="Squares", caption="", x=share, y=share, columns=(), rows=(),
-      ...              marks=[Line(x=[0.0, 1.0], y=[0.0, 1.0], name="line")])
-      >>> chart.svg[:4], chart.legend
-      ('<svg', [('one', 'line')])
+      >>> axes = chart_axes("x", "y", x_limits=(0, 1), y_limits=(0, 1))
+      >>> _ = axes.plot([0, 1], [0, 1], color=ONE)
+      >>> svg = chart(axes, title="A line", caption="", columns=(), rows=()).svg
+      >>> svg[:4], "stroke: var(--one)" in svg
+      ('<svg', True)
     """
-    frame = Frame(x, y)
-    body = "".join(mark.svg(frame) for mark in marks)
-    svg = (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>{_grid(frame)}{body}</svg>"
-    )
-    legend = [(mark.key, mark.name) for mark in marks if mark.name]
+    svg = _inline(axes.figure, title)  # type: ignore[arg-type]
     return Chart(title=title, svg=svg, caption=caption, legend=legend, columns=columns, rows=rows)
 
 
-def _grid(frame: Frame) -> str:
-    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-    parts = []
-    for tick in frame.y.ticks:
-        y = frame.up(tick)
-        parts.append(
-            f'<path class="grid" d="M{_LEFT},{y}H{right}"/>'
-            f'<text class="tick end" x="{_LEFT - 7}" y="{y + 4:g}">{frame.y.text(tick)}</text>'
-        )
-    for tick in frame.x.ticks:
-        x = frame.across(tick)
-        parts.append(f'<text class="tick" x="{x}" y="{bottom + 17}">{frame.x.text(tick)}</text>')
-    middle = (_LEFT + right) / 2
-    parts.append(
-        f'<path class="axis" d="M{_LEFT},{bottom}H{right}"/>'
-        f'<text class="label" x="{middle:g}" y="{_HEIGHT - 6}">{escape(frame.x.label)}</text>'
-        f'<text class="label start" x="4" y="13">{escape(frame.y.label)}</text>'
-    )
-    return "".join(parts)
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers within the limits: no label beside an axis that ends before it."""
+    edge = 1e-9 * (high - low)
+    ticks = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    return [float(tick) for tick in ticks if low - edge <= tick <= high + edge]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """Points joined by a line."""
-
-    x: Sequence[float]
-    y: Sequence[float]
-    name: str = ""
-    style: str = "one"
-
-    @property
-    def key(self) -> str:
-        """The class of its entry in the legend."""
-        return self.style
-
-    def svg(self, frame: Frame) -> str:
-        """A path."""
-        return f'<path class="line {self.style}" d="{frame.path(self.x, self.y)}"/>'
+def _checked(limits: tuple[float, float]) -> tuple[float, float]:
+    if not limits[0] < limits[1] < float("inf"):
+        raise InvalidArgumentError(f"an axis must end above its finite start; got {limits!r}.")
+    return limits
 
 
-@dataclass(frozen=True, kw_only=True)
-class Area:
-    """What lies between two lines."""
-
-    x: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
-    name: str = ""
-    style: str = "one"
-
-    @property
-    def key(self) -> str:
-        """The class of its entry in the legend."""
-        return "area"
-
-    def svg(self, frame: Frame) -> str:
-        """A closed path."""
-        there = frame.path(self.x, self.high)
-        back = frame.path(self.x[::-1], self.low[::-1])[1:]
-        return f'<path class="area {self.style}" d="{there}L{back}Z"/>'
+def _percent(value: float, _: int) -> str:
+    return f"{100 * value:g}%"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dots:
-    """Points, each with the interval it may lie in."""
-
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
-    name: str = ""
-    style: str = "one"
-
-    @property
-    def key(self) -> str:
-        """The class of its entry in the legend."""
-        return "dot"
-
-    def svg(self, frame: Frame) -> str:
-        """Circles and whiskers."""
-        parts = []
-        for x, y, low, high in zip(self.x, self.y, self.low, self.high, strict=True):
-            at = frame.across(x)
-            parts.append(
-                f'<path class="whisker {self.style}" d="M{at},{frame.up(low)}V{frame.up(high)}"/>'
-                f'<circle class="dot {self.style}" cx="{at}" cy="{frame.up(y)}" r="3.6"/>'
-            )
-        return "".join(parts)
+def _plain(value: float, _: int) -> str:
+    return f"{value:,g}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bars:
-    """A histogram: ``len(edges) == len(heights) + 1``."""
-
-    edges: Sequence[float]
-    heights: Sequence[float]
-    name: str = ""
-    style: str = "one"
-
-    @property
-    def key(self) -> str:
-        """The class of its entry in the legend."""
-        return self.style
-
-    def svg(self, frame: Frame) -> str:
-        """Rectangles with a hair of space between them."""
-        floor = frame.up(frame.y.low)
-        parts = []
-        for left, right, height in zip(self.edges, self.edges[1:], self.heights, strict=False):
-            start, stop = frame.across(left) + 0.5, frame.across(right) - 0.5
-            top = frame.up(height)
-            parts.append(
-                f'<rect class="bar {self.style}" x="{start:g}" y="{top:g}"'
-                f' width="{max(stop - start, 0.5):g}" height="{floor - top:g}"/>'
-            )
-        return "".join(parts)
+def _inline(figure: Figure, title: str) -> str:
+    """SVG for inside a page: no style of its own but places, lines and the page's colours."""
+    file = io.StringIO()
+    # The salt makes the few names in the file the same each time, and different between charts.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        FigureCanvasSVG(figure).print_svg(file, metadata=nothing)  # type: ignore[no-untyped-call]
+    text = file.getvalue()
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var(--{variable})")
+    svg = ElementTree.fromstring(text)
+    used = {value[1:] for part in svg.iter() for value in part.attrib.values() if value[:1] == "#"}
+    for part in svg.iter():
+        part.tag = part.tag.rpartition("}")[2]
+        part.attrib = dict(_kept(part, used))
+        part.tail = None
+    svg.attrib = {"viewBox": f"0 0 {_WIDTH} {_HEIGHT}", "role": "img", "aria-label": title}
+    for defs in svg.findall("defs"):  # a stylesheet, which would be that of the whole page
+        svg.remove(defs)
+    heading = ElementTree.Element("title")
+    heading.text = title
+    svg.insert(0, heading)
+    return ElementTree.tostring(svg, encoding="unicode")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """A horizontal line at one value, with a few words on it."""
-
-    at: float
-    words: str
-    name: str = ""
-    style: str = "rule"
-
-    @property
-    def key(self) -> str:
-        """The class of its entry in the legend."""
-        return self.style
-
-    def svg(self, frame: Frame) -> str:
-        """A line and a text above it."""
-        y, (left, right) = frame.up(self.at), frame.ends
-        return (
-            f'<path class="line {self.style}" d="M{left},{y}H{right}"/>'
-            f'<text class="note" x="{left + 6:g}" y="{y - 6:g}">{escape(self.words)}</text>'
-        )
+def _kept(part: ElementTree.Element, used: set[str]) -> Iterator[tuple[str, str]]:
+    """The attributes of an element that the page needs; fonts are left to its stylesheet."""
+    for name, value in part.attrib.items():
+        if name == "style":
+            yield "style", "; ".join(p for p in value.split("; ") if not p.startswith("font"))
+            if "font-weight" in value:
+                yield "class", "note"
+        elif name == "id":
+            if value in used:
+                yield name, value
+        elif name != "clip-path" and not value.startswith("rotate(-0 "):
+            yield name.rpartition("}")[2], value

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.report.charts import Area, Axis, Bars, Chart, Dots, Line, draw
+import numpy as np
+
+from tacit.report.charts import CARD, DASHED, ONE, SOFT, TWO, Chart, chart, chart_axes
 
 __all__ = [
     "certificate_chart",
@@ -90,38 +92,40 @@ def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> Chart | None:
     confidence = [float(row["confidence"]) for row in filled]
     low = [float(row["low"]) for row in filled]
     high = [float(row["high"]) for row in filled]
-    largest = max(int(row["count"]) for row in filled)
+    accuracy = [float(row["accuracy"]) for row in filled]
+    counts = np.array([int(row["count"]) for row in filled])
     start = 0.0 if min([*confidence, *low]) < 0.45 else 0.4
+    axes = chart_axes(
+        "confidence",
+        "accuracy",
+        x_limits=(start, 1),
+        y_limits=(start, 1),
+        x_is_share=True,
+        y_is_share=True,
+    )
     width = (1 - start) / 40
-    counts = [
-        Bars(
-            edges=[max(start, at - width), min(1.0, at + width)],
-            heights=[start + 0.22 * (1 - start) * int(row["count"]) / largest],
-            style="count",
-            name="records (relative)" if at == confidence[0] else "",
-        )
-        for at, row in zip(confidence, filled, strict=True)
-    ]
-    return draw(
+    left, right = np.maximum(np.subtract(confidence, width), start), np.add(confidence, width)
+    axes.bar(
+        left,
+        0.22 * (1 - start) * counts / counts.max(),
+        width=np.minimum(right, 1.0) - left,
+        bottom=start,
+        align="edge",
+        color=SOFT,
+        alpha=0.28,
+    )
+    axes.plot([start, 1], [start, 1], color=SOFT, linewidth=1.3, linestyle=DASHED)
+    axes.vlines(confidence, np.maximum(low, start), high, color=ONE, linewidth=1.6)
+    axes.scatter(confidence, accuracy, s=52, color=CARD, edgecolor=ONE, linewidth=2.2, zorder=3)
+    return chart(
+        axes,
         title="Reliability: is the model as right as it is sure?",
         caption=(
             "Each dot is a group of records on which the model was about as sure, with the 95 %"
             " interval of how often it was right. On the dashed line it is calibrated; below, it"
             " is overconfident."
         ),
-        x=Axis(label="confidence", low=start, high=1, is_share=True),
-        y=Axis(label="accuracy", low=start, high=1, is_share=True),
-        marks=[
-            *counts,
-            Line(x=[start, 1.0], y=[start, 1.0], name="calibrated", style="guess"),
-            Dots(
-                x=confidence,
-                y=[float(row["accuracy"]) for row in filled],
-                low=[max(start, value) for value in low],
-                high=high,
-                name="this model",
-            ),
-        ],
+        legend=[("count", "records (relative)"), ("guess", "calibrated"), ("dot", "this model")],
         columns=("confidence", "accuracy", "95 % interval", "records"),
         rows=[
             (
@@ -139,13 +143,13 @@ _UNCERTAINTY = {
     "aleatoric": (
         "Aleatoric: noise in the data",
         "More records would not make it smaller: the inputs do not say more.",
-        "one",
+        ONE,
     ),
     "epistemic": (
         "Epistemic: what the model does not know",
         "The draws of the posterior disagree here. More records, or less privacy noise, would"
         " make it smaller.",
-        "two",
+        TWO,
     ),
 }
 
@@ -153,18 +157,24 @@ _UNCERTAINTY = {
 def uncertainty_charts(uncertainty: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
     """Returns a histogram for each kind of uncertainty."""
     charts = []
-    for kind, (title, caption, style) in _UNCERTAINTY.items():
+    for kind, (title, caption, colour) in _UNCERTAINTY.items():
         if kind not in uncertainty:
             continue
         edges = [float(edge) for edge in uncertainty[kind]["edges"]]
         counts = [int(count) for count in uncertainty[kind]["counts"]]
+        axes = chart_axes(
+            f"{kind} uncertainty",
+            "records",
+            x_limits=(edges[0], edges[-1]),
+            y_limits=(0, 1.08 * max(1, *counts)),
+        )
+        widths = np.diff(edges)
+        axes.bar(edges[:-1], counts, widths, align="edge", color=colour, edgecolor=CARD)
         charts.append(
-            draw(
+            chart(
+                axes,
                 title=title,
                 caption=caption,
-                x=Axis(label=f"{kind} uncertainty", low=edges[0], high=edges[-1]),
-                y=Axis(label="records", low=0, high=1.08 * max(1, *counts)),
-                marks=[Bars(edges=edges, heights=counts, style=style)],
                 columns=("from", "to", "records"),
                 rows=[
                     (f"{a:.3g}", f"{b:.3g}", f"{n:,}")
@@ -182,15 +192,22 @@ def selective_chart(points: Sequence[Mapping[str, Any]]) -> Chart | None:
     pairs = sorted((float(row["coverage"]), float(row["accuracy"])) for row in points)
     coverage, accuracy = [p[0] for p in pairs], [p[1] for p in pairs]
     low = max(0.0, min(accuracy) - 0.4 * (1.0 - min(accuracy)) - 0.01)
-    return draw(
+    axes = chart_axes(
+        "share of records answered",
+        "accuracy on them",
+        x_limits=(0, 1),
+        y_limits=(low, 1),
+        x_is_share=True,
+        y_is_share=True,
+    )
+    axes.plot(coverage, accuracy, color=ONE, linewidth=2.4)
+    return chart(
+        axes,
         title="Selective accuracy: let the model abstain",
         caption=(
             "How often it is right if it answers only the share of records of which it is surest,"
             " and passes the others to a person."
         ),
-        x=Axis(label="share of records answered", low=0, high=1, is_share=True),
-        y=Axis(label="accuracy on them", low=low, high=1, is_share=True),
-        marks=[Line(x=coverage, y=accuracy)],
         columns=("answered", "accuracy"),
         rows=[(f"{100 * a:.0f} %", f"{100 * b:.1f} %") for a, b in pairs],
     )
@@ -203,28 +220,29 @@ def certificate_chart(certificate: Mapping[str, Any]) -> Chart | None:
         return None
     radius = [float(row["radius"]) for row in points]
     certified = [float(row["certified"]) for row in points]
-    marks: list[Any] = [
-        Area(
-            x=radius,
-            low=[float(row["low"]) for row in points],
-            high=[float(row["high"]) for row in points],
-            name="95 % interval",
-        ),
-        Line(x=radius, y=certified, name="certified: right whatever the change"),
-    ]
+    low, high = ([float(row[end]) for row in points] for end in ("low", "high"))
+    axes = chart_axes(
+        "radius",
+        "accuracy",
+        x_limits=(0, max(radius[-1], 1e-9)),
+        y_limits=(0, 1),
+        y_is_share=True,
+    )
+    axes.fill_between(radius, low, high, color=ONE, alpha=0.14, linewidth=0)
+    axes.plot(radius, certified, color=ONE, linewidth=2.4)
+    legend = [("area", "95 % interval"), ("one", "certified: right whatever the change")]
     accuracy = [row.get("accuracy") for row in points]
     if all(value is not None for value in accuracy):
-        values = [float(value) for value in accuracy if value is not None]
-        marks.append(Line(x=radius, y=values, name="without any change", style="two"))
-    return draw(
+        axes.plot(radius, accuracy, color=TWO, linewidth=2.4, linestyle=DASHED)
+        legend.append(("two", "without any change"))
+    return chart(
+        axes,
         title="Certified robustness",
         caption=(
             "The share of records that are predicted right, provably, however an input is changed"
             f" within a radius ({certificate.get('norm', 'norm not stated')})."
         ),
-        x=Axis(label="radius", low=0, high=max(radius[-1], 1e-9)),
-        y=Axis(label="accuracy", low=0, high=1, is_share=True),
-        marks=marks,
+        legend=legend,
         columns=("radius", "certified", "95 % interval"),
         rows=[
             (

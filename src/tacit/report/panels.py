@@ -13,7 +13,7 @@ from tacit.privacy.accounting import round_up
 from tacit.privacy.interpretation import Explanation
 from tacit.privacy.ledger import DataSetRecord, LedgerFile, RunRecord
 from tacit.privacy.statement.text import percent_up
-from tacit.report.charts import Area, Axis, Chart, Line, Rule, draw
+from tacit.report.charts import DASHED, DOTTED, INK, ONE, SOFT, Chart, chart, chart_axes
 from tacit.report.evaluation_panel import (
     certificate_chart,
     metric_rows,
@@ -258,16 +258,29 @@ def epsilon_chart(progress: Sequence[Mapping[str, Any]], claimed: float) -> Char
     if not points or math.isinf(claimed):
         return None
     steps, values = [0, *(p[0] for p in points)], [0.0, *(p[1] for p in points)]
-    return draw(
+    axes = chart_axes(
+        "steps",
+        "epsilon",
+        x_limits=(0, max(steps[-1], 1)),
+        y_limits=(0, 1.18 * max(claimed, *values)),
+    )
+    axes.fill_between(steps, values, color=ONE, alpha=0.14, linewidth=0)
+    axes.plot(steps, values, color=ONE, linewidth=2.4)
+    axes.axhline(claimed, color=INK, linewidth=1.3, linestyle=DOTTED)
+    axes.annotate(
+        f"stated: {claimed:g}",
+        (0, claimed),
+        xytext=(6, 6),
+        textcoords="offset points",
+        color=INK,
+        fontsize=12,
+        fontweight="bold",
+    )
+    return chart(
+        axes,
         title="Epsilon over the steps of the run",
         caption="What had been spent after so many steps. Most is spent early; every step counts.",
-        x=Axis(label="steps", low=0, high=max(steps[-1], 1)),
-        y=Axis(label="epsilon", low=0, high=1.18 * max(claimed, *values)),
-        marks=[
-            Area(x=steps, low=[0.0] * len(steps), high=values),
-            Line(x=steps, y=values, name="spent so far"),
-            Rule(at=claimed, words=f"stated: {claimed:g}"),
-        ],
+        legend=[("one", "spent so far")],
         columns=("steps", "epsilon"),
         rows=[(f"{step:,}", f"{value:.3f}") for step, value in points],
     )
@@ -284,23 +297,28 @@ def trade_off_chart(explanation: Explanation, *, units: str) -> Chart | None:
         return None
     curve = explanation.trade_off
     rates = np.unique(np.concatenate([np.geomspace(1e-3, 1, 60), np.linspace(0, 1, 61)]))
-    found = [float(value) for value in curve.true_positive_rate(rates)]
-    x = [float(rate) for rate in rates]
+    found = curve.true_positive_rate(rates)
     shown = curve.true_positive_rate(np.array(_SHOWN_RATES))
-    return draw(
+    axes = chart_axes(
+        f"outside {units} wrongly accused",
+        f"{units} found, at most",
+        x_limits=(0, 1),
+        y_limits=(0, 1),
+        x_is_share=True,
+        y_is_share=True,
+    )
+    axes.fill_between(rates, rates, found, color=ONE, alpha=0.14, linewidth=0)
+    axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1.3, linestyle=DASHED)
+    axes.plot(rates, found, color=ONE, linewidth=2.4)
+    return chart(
+        axes,
         title="What the best possible attack can do",
         caption=(
             f"For every share of outside {units} that an attack wrongly takes for inside, the"
             f" largest share of {units} in the data that it can find. On the dashed line it only"
             " guesses."
         ),
-        x=Axis(label=f"outside {units} wrongly accused", low=0, high=1, is_share=True),
-        y=Axis(label=f"{units} found, at most", low=0, high=1, is_share=True),
-        marks=[
-            Area(x=x, low=x, high=found),
-            Line(x=[0.0, 1.0], y=[0.0, 1.0], name="guessing", style="guess"),
-            Line(x=x, y=found, name="no attack is above this"),
-        ],
+        legend=[("guess", "guessing"), ("one", "no attack is above this")],
         columns=("wrongly accused", "found at most"),
         rows=[
             (f"{100 * rate:g} %", percent_up(power, digits=2))

@@ -23,7 +23,7 @@ from tacit import _tree
 from tacit.cli._options import note
 from tacit.data import Schema, StoredRecords, Target, encode_table, open_records
 from tacit.data.csv import to_numbers
-from tacit.data.stored import digest_of
+from tacit.data.stored.files import digest_of
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import Checkpoint, load_checkpoint
 from tacit.inference.checkpoint import OnProgress

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.data import Categorical as CategoricalColumn
-from tacit.data import Column, Scale, Schema, Target
+from tacit.data import Scale, Schema, Target
+from tacit.data.columns import Column
 from tacit.errors import BudgetExceededError, InvalidArgumentError, TacitError
 from tacit.inference import (
     IVON,

@@ -19,7 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from tacit import _check
-from tacit.data import Categorical, Column, Numeric, Schema, Target
+from tacit.data import Categorical, Numeric, Schema, Target
+from tacit.data.columns import Column
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
 from tacit.synthetic.rows import RowCode, as_table

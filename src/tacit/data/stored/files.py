@@ -1,4 +1,8 @@
-"""The files of a folder of records: an array for each leaf, and a manifest without values."""
+"""The files of a folder of records: an array for each leaf, and a manifest without values.
+
+The arrays are plain ``.npy`` files, because a batch is single rows from all over the table: each is
+read at a known place. Parquet, Arrow and Zarr decode the whole group of rows that holds it.
+"""
 
 import hashlib
 import json
@@ -21,7 +25,7 @@ from tacit.typing import Record, Tree
 __all__ = [
     "MANIFEST",
     "GrowingArray",
-    "Leaf",
+    "LeafShape",
     "Leaves",
     "Manifest",
     "digest_of",
@@ -37,7 +41,7 @@ __all__ = [
 Leaves: TypeAlias = dict[str, NDArray[Any]]
 """Arrays with one row for each record, by name."""
 
-Leaf: TypeAlias = jax.ShapeDtypeStruct
+LeafShape: TypeAlias = jax.ShapeDtypeStruct
 """What one record has of one array."""
 
 _NUMBERS = (np.dtype(np.float32), np.dtype(np.int32))
@@ -108,14 +112,14 @@ def require_leaves(leaves: Mapping[str, NDArray[Any]]) -> int:
     return len(y)
 
 
-def record_of(leaves: Mapping[str, NDArray[Any]]) -> dict[str, Leaf]:
+def record_of(leaves: Mapping[str, NDArray[Any]]) -> dict[str, LeafShape]:
     """Returns the shapes and dtypes of one record."""
     return {name: leaf_of(leaf.shape[1:], leaf.dtype) for name, leaf in leaves.items()}
 
 
-def leaf_of(shape: tuple[int, ...], dtype: Any) -> Leaf:
+def leaf_of(shape: tuple[int, ...], dtype: Any) -> LeafShape:
     """Returns the description of an array."""
-    return Leaf(shape, np.dtype(dtype))
+    return LeafShape(shape, np.dtype(dtype))
 
 
 def _dtypes(name: str) -> tuple[np.dtype[Any], ...]:
@@ -148,7 +152,7 @@ class GrowingArray:
     Example:
       >>> import tempfile
       >>> path = Path(tempfile.mkdtemp()) / "y.npy"
-      >>> y = GrowingArray(path, Leaf((), np.int32))
+      >>> y = GrowingArray(path, LeafShape((), np.int32))
       >>> y.append(np.array([1, 2], np.int32))
       >>> y.append(np.array([3], np.int32))
       >>> y.finish()
@@ -156,7 +160,7 @@ class GrowingArray:
       array([1, 2, 3], dtype=int32)
     """
 
-    def __init__(self, path: Path, leaf: Leaf) -> None:
+    def __init__(self, path: Path, leaf: LeafShape) -> None:
         self._leaf = leaf
         self._num_rows = 0
         self._file = path.open("xb")
@@ -209,7 +213,7 @@ class Manifest:
       schema_digest: of the schema that the records were encoded with, if any.
     """
 
-    leaves: Mapping[str, Leaf]
+    leaves: Mapping[str, LeafShape]
     parts: tuple[int, ...]
     schema_digest: str | None = None
 

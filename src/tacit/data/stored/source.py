@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.data.stored.files import (
-    Leaf,
+    LeafShape,
     Leaves,
     from_leaves,
     leaves_of,
@@ -265,7 +265,9 @@ def open_records(folder: str | os.PathLike[str]) -> StoredRecords:
     )
 
 
-def _part(folder: Path, leaves: Mapping[str, Leaf], num_records: int) -> dict[str, NDArray[Any]]:
+def _part(
+    folder: Path, leaves: Mapping[str, LeafShape], num_records: int
+) -> dict[str, NDArray[Any]]:
     return {
         name: _mapped(folder / f"{name}.npy", (num_records, *leaf.shape), np.dtype(leaf.dtype))
         for name, leaf in leaves.items()

@@ -1,8 +1,9 @@
-import numpy as np
-import pandas as pd
-import pytest
+"""The image files of the experiments are found, or their origin is named."""
 
-from tacit.data import open_arrays, open_table
+import numpy as np
+import pytest
+from experiments.images import open_arrays
+
 from tacit.errors import InvalidArgumentError, TacitError
 
 
@@ -19,14 +20,9 @@ def folder(request, tmp_path, monkeypatch):
     return path
 
 
-def test_arrays_and_tables_are_found_where_the_variable_says_or_in_data(folder):
+def test_arrays_are_found_where_the_variable_says_or_in_data(folder):
     np.savez(folder / "some.npz", a=np.arange(3))
-    (folder / "some.csv").write_text("x,y\n1,?\n2,NA\n")
     assert open_arrays("some.npz")["a"].tolist() == [0, 1, 2]
-    table = open_table("some.csv")
-    assert table["x"].tolist() == [1, 2]
-    assert pd.isna(table["y"][0])
-    assert table["y"][1] == "NA"
 
 
 def test_a_missing_file_is_reported_in_one_line_with_its_origin(folder):

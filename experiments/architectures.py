@@ -1,4 +1,4 @@
-"""The networks of the published results that tacit reproduces, by name.
+"""The networks of the published results that are reproduced here, by name.
 
 References:
   Zhang, Bu, Chen and Long: Differentially Private Bayesian Neural Networks on Accuracy, Privacy
@@ -6,7 +6,7 @@ References:
   College London, 2024).
 """
 
-from tacit.models.networks import CNN, MLP, Conv, MaxPool
+from tacit.models import CNN, MLP, Conv, MaxPool
 
 __all__ = [
     "ghitu_mnist_mlp",
