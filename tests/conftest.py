@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""What all tests share: three layers, one cache of compiled programs, and no traces of other tests."""
 
 import os
 from collections.abc import Iterator
@@ -12,11 +12,61 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from jax._src import compiler  # noqa: E402  # there is no public way to set options for all programs
 
 from tacit.estimators import forget_fits  # noqa: E402
 from tacit.inference.compilation import forget_kernels  # noqa: E402
 
-# Files that take minutes: they fit models to convergence, start processes, or run whole documents.
+# `make check`: files whose tests take two minutes together on one core.
+_QUICK = (
+    "tests/audit/test_one_run.py",
+    "tests/audit/test_trials.py",
+    "tests/certify/test_smoothing.py",
+    "tests/cli/test_calibrate_command.py",
+    "tests/cli/test_epsilon_command.py",
+    "tests/cli/test_evaluate_command.py",
+    "tests/cli/test_help.py",
+    "tests/cli/test_launch_command.py",
+    "tests/cli/test_ledger_command.py",
+    "tests/cli/test_predict_command.py",
+    "tests/cli/test_schema_command.py",
+    "tests/data/",
+    "tests/estimators/test_fitting.py",
+    "tests/estimators/test_scaler.py",
+    "tests/inference/test_checkpoint.py",
+    "tests/inference/test_clip_norm.py",
+    "tests/inference/test_ivon.py",
+    "tests/inference/test_plan.py",
+    "tests/inference/test_repeats.py",
+    "tests/metrics/",
+    "tests/models/programs/test_arguments.py",
+    "tests/models/test_likelihoods.py",
+    "tests/models/test_priors.py",
+    "tests/privacy/test_bisection.py",
+    "tests/privacy/test_budget.py",
+    "tests/privacy/test_calibrate.py",
+    "tests/privacy/test_filters.py",
+    "tests/privacy/test_fingerprint.py",
+    "tests/privacy/test_isolation.py",
+    "tests/privacy/test_ledger.py",
+    "tests/privacy/test_ledger_damage.py",
+    "tests/privacy/test_private_bounds.py",
+    "tests/privacy/test_stopping.py",
+    "tests/recalibration/",
+    "tests/robust/test_attacks.py",
+    "tests/robust/test_balls.py",
+    "tests/test_architecture.py",
+    "tests/test_chosen_settings.py",
+    "tests/test_display.py",
+    "tests/test_experiments.py",
+    "tests/test_front_end_experiment.py",
+    "tests/test_loading.py",
+    "tests/test_straightening.py",
+    "tests/test_zhang_experiments.py",
+)
+
+# `make test-all`: they fit models to convergence, fuzz for long, start processes, or run whole
+# documents. (Single cases say so themselves, by `pytest.mark.slow`.)
 _SLOW = (
     "tests/statistics/",
     "tests/scale/",
@@ -24,8 +74,10 @@ _SLOW = (
     "tests/estimators/test_checks.py",
     "tests/estimators/test_tutorial.py",
     "tests/numpyro/test_synthetic.py",
+    "tests/privacy/test_ledger_processes.py",
     "tests/tables/test_shards.py",
     "tests/test_benchmarks.py",
+    "tests/test_docs.py::test_every_python_block",
     "tests/test_example_programs.py",
     "tests/test_examples.py",
     "tests/test_processes.py",
@@ -34,24 +86,94 @@ _SLOW = (
     "tests/test_tutorials.py",
 )
 
+# Compiled with most optimisations off, in less than half the time: what asks which releases are
+# made, what is refused, written, said. What looks at bits, rounding, bounds or the generator, and
+# every statistical test, is compiled as it is for users.
+_UNOPTIMISED = (
+    "tests/cli/",
+    "tests/estimators/",
+    "tests/inference/",
+    "tests/laws/test_laws.py::test_cost_equals",
+    "tests/laws/test_laws.py::test_without_the_engine",
+    "tests/laws/test_mutations.py",
+    "tests/metrics/",
+    "tests/models/programs/",
+    "tests/models/test_adapters.py",
+    "tests/models/test_bayesian.py",
+    "tests/models/test_layers.py",
+    "tests/models/test_likelihoods.py",
+    "tests/models/test_networks.py",
+    "tests/models/test_priors.py",
+    "tests/numpyro/",
+    "tests/recalibration/",
+    "tests/report/",
+    "tests/robust/",
+    "tests/test_posterior.py",
+    "tests/test_samplers.py",
+)
+_OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+_MOST_MEMORY = 3 * 2**30
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``make test`` leaves to ``make test-slow``."""
+    """Marks the layers: ``quick`` for ``make check``, ``slow`` for ``make test-all``."""
     for item in items:
-        if any(part in item.path.as_posix() for part in _SLOW):
+        if _is_one_of(item, _QUICK):
+            item.add_marker(pytest.mark.quick)
+        if _is_one_of(item, _SLOW):
             item.add_marker(pytest.mark.slow)
 
 
+def _is_one_of(item: pytest.Item, parts: tuple[str, ...]) -> bool:
+    return item.nodeid.startswith(parts)
+
+
+class _Options:
+    """The options of JAX's compiler, of which a test may have its own."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, int | bool] = {}
+        self._usual = compiler.get_compile_options
+        compiler.get_compile_options = self  # type: ignore[assignment]
+
+    def __call__(self, *args, env_options_overrides=None, **settings):
+        options = self.own | dict(env_options_overrides or {})
+        return self._usual(*args, env_options_overrides=options, **settings)
+
+
+_options = _Options()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Chooses how programs are compiled, before any fixture compiles one."""
+    own = _OPTIONS if _is_one_of(item, _UNOPTIMISED) else {}
+    if own != _options.own and not own:
+        jax.clear_caches()  # nothing that was compiled for another test serves here
+    _options.own = own
+
+
 @pytest.fixture(autouse=True)
-def _forget_other_tests() -> Iterator[None]:
+def _forget_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     """No test runs what another made of a changed engine, or hears of another's fits."""
+    is_changed = "monkeypatch" in request.fixturenames
+    if is_changed:
+        forget_kernels()
     yield
-    forget_kernels()
+    if is_changed:
+        forget_kernels()
     forget_fits()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compiled_programs() -> Iterator[None]:
-    """Drops compiled programs after each file: all of them together take tens of gigabytes."""
+    """Drops compiled programs when they fill the memory: all together take tens of gigabytes."""
     yield
-    jax.clear_caches()
+    if _resident_bytes() > _MOST_MEMORY:
+        forget_kernels()
+        jax.clear_caches()
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
