@@ -12,7 +12,7 @@ from rich.console import Console
 from tacit import _check
 from tacit.audit import AuditResult, LiRA, LossAttack, PlanTrainer, audit_membership, audit_plan
 from tacit.cli import accounting
-from tacit.data import Numeric, Schema, Target, _toml, encode_table
+from tacit.data import NumericColumn, Schema, Target, _toml, encode_table
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget
@@ -25,7 +25,8 @@ __all__ = ["audit"]
 _EPSILON, _DELTA, _METHOD = 1.0, 1e-5, "sgld"
 _ACCOUNTANTS = {accountant.name: accountant for accountant in (PLD(), RDP(), GDP())}
 _SYNTHETIC = Schema(
-    columns=(Numeric(name="x", low=-1, high=1),), target=Target(name="y", classes=("no", "yes"))
+    columns=(NumericColumn(name="x", low=-1, high=1),),
+    target=Target(name="y", classes=("no", "yes")),
 )
 
 

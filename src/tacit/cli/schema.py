@@ -15,7 +15,7 @@ from tacit import _check, _tree
 from tacit.cli import accounting
 from tacit.cli._options import HiddenOption, MethodOption, hidden_of, note, remark
 from tacit.cli.accounting import JsonOption
-from tacit.data import Numeric, NumericTarget, Schema, Target, encode_to_folder
+from tacit.data import NumericColumn, NumericTarget, Schema, Target, encode_to_folder
 from tacit.data.csv import read_csv
 from tacit.data.draft import WARNING, draft_schema
 from tacit.errors import InvalidArgumentError
@@ -139,7 +139,7 @@ def _schema(path: Path | None, features: int | None, classes: int | None) -> Sch
         target = NumericTarget(name="target", low=-1, high=1)
     else:
         target = Target(name="target", classes=tuple(range(classes)))
-    columns = tuple(Numeric(name=f"x{i}", low=-1, high=1) for i in range(features))
+    columns = tuple(NumericColumn(name=f"x{i}", low=-1, high=1) for i in range(features))
     return Schema(columns=columns, target=target)
 
 

@@ -1,6 +1,13 @@
 """Records from tables and images, under a public schema."""
 
-from tacit.data.columns import Categorical, Column, Numeric, NumericTarget, Scale, Target
+from tacit.data.columns import (
+    CategoricalColumn,
+    Column,
+    NumericColumn,
+    NumericTarget,
+    Scale,
+    Target,
+)
 from tacit.data.frames import ADULT_SCHEMA, load_adult
 from tacit.data.records import as_records, encode_images, encode_table
 from tacit.data.schema import Schema
@@ -16,10 +23,10 @@ from tacit.data.stored import (
 
 __all__ = [
     "ADULT_SCHEMA",
-    "Categorical",
+    "CategoricalColumn",
     "Column",
     "Encoded",
-    "Numeric",
+    "NumericColumn",
     "NumericTarget",
     "Scale",
     "Schema",

@@ -15,8 +15,7 @@ from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
 from tacit import _check
-from tacit.data import Categorical as CategoricalColumn
-from tacit.data import Column, Scale, Schema, Target
+from tacit.data import CategoricalColumn, Column, Scale, Schema, Target
 from tacit.errors import BudgetExceededError, InvalidArgumentError, TacitError
 from tacit.inference import (
     IVON,
