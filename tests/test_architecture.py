@@ -11,7 +11,7 @@ import pytest
 import tacit
 
 SOURCE = Path(tacit.__file__).parent
-FOUNDATION = {"typing", "errors", "_check", "_display", "_tree", "native", "rng"}
+FOUNDATION = {"typing", "errors", "_check", "_display", "_registry", "_tree", "native", "rng"}
 
 # What each part may import besides the foundation and itself.
 ALLOWED = {
@@ -19,6 +19,7 @@ ALLOWED = {
     "errors": set(),
     "_check": set(),
     "_display": set(),
+    "_registry": set(),
     "_tree": set(),
     "native": set(),
     "rng": set(),
