@@ -53,7 +53,7 @@ ALLOWED = {
         "processes",
     },
     "estimators": {"studies", "inference", "privacy", "models", "metrics", "data"},
-    "report": {"studies", "inference", "privacy", "metrics", "data"},
+    "report": {"studies", "inference", "numpyro", "privacy", "metrics", "data"},
     "cli": {
         "report",
         "audit",

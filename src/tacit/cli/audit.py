@@ -14,6 +14,7 @@ from tacit.audit import AuditResult, LiRA, LossAttack, PlanTrainer, audit_member
 from tacit.cli import accounting
 from tacit.data import NumericColumn, Schema, Target, _toml, encode_table
 from tacit.errors import InvalidArgumentError, TacitError
+from tacit.inference.method import describe_table_methods
 from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import event_to_json
@@ -37,7 +38,7 @@ def audit(
         typer.Argument(help="A run's folder: audits its settings and writes audit.json into it."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="sgld (default), sghmc, sgd, swag, vi or ivon.")
+        str | None, typer.Option(help=f"By default sgld. {describe_table_methods()}.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim, 1 by default.")] = None,
     delta: Annotated[float | None, typer.Option(help="Its delta, 1e-5 by default.")] = None,
@@ -119,7 +120,7 @@ def _prepared(
     delta = _DELTA if delta is None else delta
     accounting.check_positive("--epsilon", epsilon)
     accounting.check_delta(delta)
-    recipe = Recipe(method=cast(Any, method or _METHOD))
+    recipe = Recipe(method=method or _METHOD)
     return prepare(_SYNTHETIC, recipe, num_records=num_records, budget=Budget(epsilon, delta))
 
 
