@@ -16,7 +16,7 @@ from walk import Walk
 
 SOURCE = Path(tacit.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-FOUNDATION = {"typing", "errors", "_check", "_display", "_tree", "native", "chacha20", "rng"}
+FOUNDATION = {"typing", "errors", "_check", "_display", "_registry", "_tree", "native", "chacha20", "rng"}
 
 # What each part may import besides the foundation and itself.
 ALLOWED = {
@@ -24,6 +24,7 @@ ALLOWED = {
     "errors": set(),
     "_check": set(),
     "_display": set(),
+    "_registry": set(),
     "_tree": set(),
     "native": set(),
     "chacha20": set(),
@@ -58,7 +59,7 @@ ALLOWED = {
         "processes",
     },
     "estimators": {"studies", "inference", "privacy", "models", "metrics", "data"},
-    "report": {"studies", "inference", "privacy", "metrics", "data"},
+    "report": {"studies", "inference", "numpyro", "privacy", "metrics", "data"},
     "cli": {
         "report",
         "audit",

@@ -19,7 +19,7 @@ import pandas as pd
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
-from tacit.data import Categorical, Numeric, Schema, Target
+from tacit.data import CategoricalColumn, NumericColumn, Schema, Target
 from tacit.numpyro import DPSVI
 from tacit.synthetic import combined, synthetic_tables
 from tacit.typing import Array
@@ -28,9 +28,9 @@ __all__ = ["SCHEMA", "patients", "program", "run"]
 
 SCHEMA = Schema(
     columns=(
-        Numeric(name="age", low=18, high=100),
-        Categorical(name="sex", categories=("f", "m")),
-        Categorical(name="treatment", categories=("old", "new")),
+        NumericColumn(name="age", low=18, high=100),
+        CategoricalColumn(name="sex", categories=("f", "m")),
+        CategoricalColumn(name="treatment", categories=("old", "new")),
     ),
     target=Target(name="recovered", classes=("no", "yes")),
 )

@@ -1,7 +1,7 @@
 """Samplers: what one retained state of a posterior is, and how parameters are drawn from it.
 
-A sampler is plain configuration. It is saved by its name and its fields, and loaded back from the
-list of samplers below; it sees no record, so drawing is post-processing and free.
+A sampler is plain configuration, saved by its name and its fields like every part of a model
+(`tacit.models.part`). It sees no record, so drawing is post-processing and has no privacy cost.
 """
 
 import itertools
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.models import Model
-from tacit.models.spec import decode, encode
+from tacit.models.base import from_spec, part, part_names, spec_of
 from tacit.rng import seeded_key
 from tacit.typing import Array, Key, Params, Tree
 
@@ -49,6 +49,7 @@ class Sampler(Protocol):
         ...
 
 
+@part(Sampler)
 @dataclass(frozen=True, kw_only=True)
 class Points:
     """Every retained state is a draw: the iterates of an optimiser or of a chain."""
@@ -68,6 +69,7 @@ class Points:
         return kept
 
 
+@part(Sampler)
 @dataclass(frozen=True, kw_only=True)
 class DiagonalGaussian:
     """A retained state is ``{"mean", "std"}`` of independent normal parameters.
@@ -99,6 +101,7 @@ class DiagonalGaussian:
         )
 
 
+@part(Sampler)
 @dataclass(frozen=True, kw_only=True)
 class LowRankGaussian:
     """A retained state is ``{"mean", "std", "factors"}``: covariance diagonal plus low rank.
@@ -141,26 +144,24 @@ class LowRankGaussian:
         return jax.tree.map(leaf, kept["mean"], kept["std"], kept["factors"], noise)
 
 
-_SAMPLERS: tuple[type, ...] = (Points, DiagonalGaussian, LowRankGaussian)
-
-
 def sampler_spec(sampler: Sampler) -> dict[str, Any]:
     """Returns a sampler's name and fields as JSON-able values.
 
     Raises:
-      InvalidArgumentError: if it is not one of this package, which nothing could load back.
+      InvalidArgumentError: if its class is not registered, so that nothing could load it back.
 
     Example:
       >>> sampler_spec(LowRankGaussian(rank=3))
       {'kind': 'LowRankGaussian', 'rank': 3}
     """
-    if type(sampler) not in _SAMPLERS:
-        names = ", ".join(kind.__name__ for kind in _SAMPLERS)
+    spec = spec_of(sampler, Sampler)
+    if spec is None:
         raise InvalidArgumentError(
-            f"sampler must be one of {names} to be saved; got {sampler!r}. Save draws of it"
-            " instead, as a Posterior with the sampler Points()."
+            f"sampler must be one of {', '.join(part_names(Sampler))} to be saved; got {sampler!r}."
+            " Register its class with tacit.models.part(Sampler), or save draws of it instead, as"
+            " a Posterior with the sampler Points()."
         )
-    return dict(encode(sampler))
+    return spec
 
 
 def sampler_from_spec(spec: Any) -> Sampler:
@@ -170,7 +171,7 @@ def sampler_from_spec(spec: Any) -> Sampler:
       >>> sampler_from_spec({"kind": "LowRankGaussian", "rank": 3})
       LowRankGaussian(rank=3)
     """
-    sampler: Sampler = decode(spec, _SAMPLERS)
+    sampler: Sampler = from_spec(spec, Sampler)
     return sampler
 
 

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from audit.bugs import plant_bug
 from tacit import cli
-from tacit.data import Numeric, Schema, Target, encode_table
+from tacit.data import NumericColumn, Schema, Target, encode_table
 from tacit.errors import TacitError
 from tacit.privacy.budget import Budget
 from tacit.studies import Recipe, fit_table, prepare
 
 SCHEMA = Schema(
-    columns=(Numeric(name="x", low=-1, high=1), Numeric(name="z", low=-1, high=1)),
+    columns=(NumericColumn(name="x", low=-1, high=1), NumericColumn(name="z", low=-1, high=1)),
     target=Target(name="y", classes=("no", "yes")),
 )
 

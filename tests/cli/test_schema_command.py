@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from cli.tables import ILL, refused, tacit, write_patients
-from tacit.data import Categorical, Numeric, NumericTarget, Scale, Schema, Target
+from tacit.data import CategoricalColumn, NumericColumn, NumericTarget, Scale, Schema, Target
 from tacit.data.csv import read_csv, typed
 from tacit.data.draft import rounded_range
 
@@ -57,10 +57,10 @@ def test_a_draft_fits_its_table(people, tmp_path):
     schema = Schema.from_toml(text)
     assert schema.target == Target(name="ill", classes=("no", "yes"))
     assert schema.columns == (
-        Numeric(name="age", low=0, high=90),
-        Categorical(name="city", categories=("Oslo", "Rome")),
-        Categorical(name="children", categories=(0, 1, 2, 3)),
-        Numeric(name="gain", low=0, high=90000, scale=Scale.LOG1P),
+        NumericColumn(name="age", low=0, high=90),
+        CategoricalColumn(name="city", categories=("Oslo", "Rome")),
+        CategoricalColumn(name="children", categories=(0, 1, 2, 3)),
+        NumericColumn(name="gain", low=0, high=90000, scale=Scale.LOG1P),
     )
     assert schema.encode(typed(read_csv(people), schema)).shape[0] == 300
 

@@ -5,7 +5,14 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from tacit.data import ADULT_SCHEMA, Categorical, Numeric, Schema, encode_table, load_adult
+from tacit.data import (
+    ADULT_SCHEMA,
+    CategoricalColumn,
+    NumericColumn,
+    Schema,
+    encode_table,
+    load_adult,
+)
 
 TRAIN, TEST = load_adult()
 
@@ -68,9 +75,9 @@ def test_the_schema_leaves_out_the_sampling_weight_and_the_repeated_education():
 def test_only_documented_values_occur_so_that_the_slot_for_others_means_missing():
     for column in ADULT_SCHEMA.columns:
         values = TRAIN[column.name]
-        if isinstance(column, Numeric):
+        if isinstance(column, NumericColumn):
             assert values.between(column.low, column.high).all()
-        elif isinstance(column, Categorical) and column.name != "native_country":
+        elif isinstance(column, CategoricalColumn) and column.name != "native_country":
             assert set(values) - set(column.categories) <= {"?"}
 
 

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import Categorical, Numeric, Scale, Target
+from tacit.data import CategoricalColumn, NumericColumn, Scale, Target
 from tacit.errors import InvalidArgumentError
 
-AGE = Numeric(name="age", low=20, high=80)
-INCOME = Numeric(name="income", low=0, high=99, scale=Scale.LOG1P)
-HOURS = Numeric(name="hours", low=0, high=100, knots=(20, 40))
-CITY = Categorical(name="city", categories=("Oslo", "Rome"))
-CODE = Categorical(name="code", categories=(3, 7))
+AGE = NumericColumn(name="age", low=20, high=80)
+INCOME = NumericColumn(name="income", low=0, high=99, scale=Scale.LOG1P)
+HOURS = NumericColumn(name="hours", low=0, high=100, knots=(20, 40))
+CITY = CategoricalColumn(name="city", categories=("Oslo", "Rome"))
+CODE = CategoricalColumn(name="code", categories=(3, 7))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_knots_make_a_linear_model_piecewise_linear_in_the_value():
 
 
 def test_knots_on_the_log1p_scale_are_given_in_units_of_the_column():
-    column = Numeric(name="x", low=0, high=99, scale=Scale.LOG1P, knots=(9,))
+    column = NumericColumn(name="x", low=0, high=99, scale=Scale.LOG1P, knots=(9,))
     np.testing.assert_allclose(column.encode(pd.Series([0, 9, 99]))[:, :-1], np.eye(3), atol=1e-6)
 
 
@@ -118,13 +118,13 @@ def test_a_column_of_the_wrong_type_is_named_with_the_remedy(column, values, mes
 )
 def test_a_range_that_makes_no_sense_is_refused(arguments, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        Numeric(name="x", **arguments)
+        NumericColumn(name="x", **arguments)
 
 
 @pytest.mark.parametrize("levels", [(), ("a", "a"), ("a", 1), (True, False), (1.5,), "ab", ["a"]])
 def test_levels_are_a_tuple_of_distinct_strings_or_whole_numbers(levels):
     with pytest.raises(InvalidArgumentError, match="distinct"):
-        Categorical(name="x", categories=levels)
+        CategoricalColumn(name="x", categories=levels)
     with pytest.raises(InvalidArgumentError, match="distinct"):
         Target(name="x", classes=levels)
 
@@ -148,4 +148,4 @@ def test_one_class_is_not_enough():
 
 def test_a_column_needs_a_name():
     with pytest.raises(InvalidArgumentError, match="name must be"):
-        Categorical(name="", categories=("a",))
+        CategoricalColumn(name="", categories=("a",))

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import Categorical, Numeric, NumericTarget, Scale, Schema, Target, _toml
+from tacit.data import CategoricalColumn, NumericColumn, NumericTarget, Scale, Schema, Target, _toml
 from tacit.errors import InvalidArgumentError
 
 SCHEMA = Schema(
     columns=(
-        Numeric(name="age", low=17, high=90, knots=(30, 50)),
-        Numeric(name="gain", low=0, high=99999.5, scale=Scale.LOG1P),
-        Categorical(name="city", categories=("Oslo", "Rome")),
+        NumericColumn(name="age", low=17, high=90, knots=(30, 50)),
+        NumericColumn(name="gain", low=0, high=99999.5, scale=Scale.LOG1P),
+        CategoricalColumn(name="city", categories=("Oslo", "Rome")),
     ),
     target=Target(name="ill", classes=("no", "yes")),
 )
@@ -138,8 +138,8 @@ def test_any_name_category_and_number_survives_the_way_through_toml(city, levels
         return
     schema = Schema(
         columns=(
-            Categorical(name=city, categories=tuple(levels)),
-            Numeric(name="x", low=low, high=np.nextafter(low, np.inf)),
+            CategoricalColumn(name=city, categories=tuple(levels)),
+            NumericColumn(name="x", low=low, high=np.nextafter(low, np.inf)),
         ),
         target=Target(name=ill, classes=tuple(levels)),
     )
@@ -193,7 +193,7 @@ def test_the_writer_of_toml_refuses_what_it_does_not_know():
 
 
 WEEKS = Schema(
-    columns=(Numeric(name="dose", low=0, high=10),),
+    columns=(NumericColumn(name="dose", low=0, high=10),),
     target=NumericTarget(name="weeks", low=20, high=45),
 )
 

@@ -11,7 +11,14 @@ from pyarrow import parquet
 from data.stored_tables import assert_same, rows
 from estimators.tables import ILL, WEEKS, patients
 from tacit import InvalidArgumentError
-from tacit.data import Categorical, Numeric, Schema, Target, encode_table, encode_to_folder
+from tacit.data import (
+    CategoricalColumn,
+    NumericColumn,
+    Schema,
+    Target,
+    encode_table,
+    encode_to_folder,
+)
 from tacit.data.csv import read_csv, to_numbers, typed
 from tacit.data.frames import read_frames, whole_units
 from tacit.data.stored.files import digest_of
@@ -87,12 +94,12 @@ def test_several_files_are_one_table_also_where_a_unit_is_in_two(files, options)
 
 CODES = Schema(
     columns=(
-        Numeric(name="text", low=0, high=10),
-        Numeric(name="decimal", low=0, high=10),
-        Numeric(name="flag", low=0, high=1),
-        Categorical(name="code", categories=(1, 2)),
-        Categorical(name="zip", categories=("1067", "10115")),
-        Categorical(name="kind", categories=("a", "b")),
+        NumericColumn(name="text", low=0, high=10),
+        NumericColumn(name="decimal", low=0, high=10),
+        NumericColumn(name="flag", low=0, high=1),
+        CategoricalColumn(name="code", categories=(1, 2)),
+        CategoricalColumn(name="zip", categories=("1067", "10115")),
+        CategoricalColumn(name="kind", categories=("a", "b")),
     ),
     target=Target(name="y", classes=(0, 1)),
 )
@@ -137,7 +144,7 @@ def test_row_groups_that_were_read_are_forgotten(tmp_path):
 
 def test_what_its_owner_should_know_is_counted_over_all_chunks(files):
     narrow = Schema(
-        columns=(Numeric(name="age", low=40, high=50), ILL.columns[2]), target=ILL.target
+        columns=(NumericColumn(name="age", low=40, high=50), ILL.columns[2]), target=ILL.target
     )
     outside = int((~pd.read_csv(files / "data.csv").age.between(40, 50)).sum())
     found = {
@@ -288,13 +295,15 @@ def test_the_folder_remembers_its_schema(files):
 
 def test_only_equal_schemas_share_a_digest():
     dose, age, city = ILL.columns
-    whole = Schema(columns=(Numeric(name="dose", low=0.0, high=10.0), age, city), target=ILL.target)
+    whole = Schema(
+        columns=(NumericColumn(name="dose", low=0.0, high=10.0), age, city), target=ILL.target
+    )
     assert whole == ILL
     assert digest_of(whole) == digest_of(ILL)
     others = [
         Schema(columns=(age, dose, city), target=ILL.target),
         Schema(columns=ILL.columns, target=ILL.target, max_norm=1.0),
-        Schema(columns=(Numeric(name="dose", low=0, high=11), age, city), target=ILL.target),
+        Schema(columns=(NumericColumn(name="dose", low=0, high=11), age, city), target=ILL.target),
         Schema(columns=ILL.columns, target=Target(name="ill", classes=("yes", "no"))),
     ]
     digests = {digest_of(schema) for schema in (ILL, *others)}

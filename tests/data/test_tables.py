@@ -2,13 +2,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tacit.data import Categorical, Numeric, Schema, Target, encode_table
+from tacit.data import CategoricalColumn, NumericColumn, Schema, Target, encode_table
 from tacit.errors import InvalidArgumentError
 
 SCHEMA = Schema(
     columns=(
-        Numeric(name="dose", low=0, high=10),
-        Categorical(name="site", categories=("north", "south")),
+        NumericColumn(name="dose", low=0, high=10),
+        CategoricalColumn(name="site", categories=("north", "south")),
     ),
     target=Target(name="ill", classes=("no", "yes")),
 )

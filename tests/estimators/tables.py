@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 
-from tacit.data import Categorical, Numeric, NumericTarget, Schema, Target
+from tacit.data import CategoricalColumn, NumericColumn, NumericTarget, Schema, Target
 
 COLUMNS = (
-    Numeric(name="dose", low=0, high=10),
-    Numeric(name="age", low=18, high=90),
-    Categorical(name="city", categories=("Oslo", "Rome")),
+    NumericColumn(name="dose", low=0, high=10),
+    NumericColumn(name="age", low=18, high=90),
+    CategoricalColumn(name="city", categories=("Oslo", "Rome")),
 )
 ILL = Schema(columns=COLUMNS, target=Target(name="ill", classes=("no", "yes")))
 WEEKS = Schema(columns=COLUMNS, target=NumericTarget(name="weeks", low=0, high=40))

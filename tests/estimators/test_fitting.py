@@ -2,7 +2,6 @@ import json
 import tomllib
 import warnings
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,11 +10,12 @@ from estimators.tables import ILL, WEEKS, patients
 from tacit import Budget, InMemoryLedger, PrivacyWarning
 from tacit.data import encode_table
 from tacit.errors import BudgetExceededError, InvalidArgumentError, TacitError
+from tacit.inference.method import table_methods
 from tacit.privacy.cost import Cost, count_releases
 from tacit.privacy.sampling import FullBatch
 from tacit.privacy.statement.fields import checksum
 from tacit.studies import Recipe, fit_table, load_fitted_table, prepare
-from tacit.studies.recipe import Facts, MethodName, completed
+from tacit.studies.recipe import Facts, completed
 
 BUDGET = Budget(epsilon=5.0, delta=1e-3)
 TRAIN, TEST = patients(), patients(seed=1)
@@ -90,7 +90,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path):
         load_fitted_table(tmp_path)
 
 
-@pytest.mark.parametrize("method", get_args(MethodName))
+@pytest.mark.parametrize("method", table_methods())
 def test_every_method_is_prepared_within_the_budget(method):
     prepared = prepare(ILL, Recipe(method=method), num_records=200, budget=BUDGET)
     assert 4.9 < BUDGET.spent(prepared.plan.cost) <= 5.0

@@ -16,7 +16,7 @@ from tacit.models import (
     draw_shapes,
     extract_features,
 )
-from tacit.models.spec import NETWORKS, decode, encode
+from tacit.models.base import Network, from_spec, spec_of
 from tacit.robust import Box
 
 BASE = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=3)
@@ -94,7 +94,7 @@ def test_no_image_of_a_box_leaves_the_bounds(drawings, radius):
 
 
 def test_a_description_rebuilds_the_network(drawings):
-    rebuilt = decode(encode(NETWORK), NETWORKS)
+    rebuilt = from_spec(spec_of(NETWORK), Network)
     assert rebuilt == NETWORK
     params = NETWORK.init(jax.random.key(0))
     image, key = jnp.asarray(drawings[0], jnp.float32), jax.random.key(1)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from numpyro.infer import Trace_ELBO
 
-from tacit.data import Categorical, Numeric, Schema, Target
+from tacit.data import CategoricalColumn, NumericColumn, Schema, Target
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.numpyro import DPSVI
 from tacit.synthetic.rows import RowCode, as_table
@@ -18,8 +18,8 @@ from tacit.synthetic.twin import twin_guide, twin_program
 
 SCHEMA = Schema(
     columns=(
-        Numeric(name="age", low=20, high=80),
-        Categorical(name="sex", categories=("Female", "Male")),
+        NumericColumn(name="age", low=20, high=80),
+        CategoricalColumn(name="sex", categories=("Female", "Male")),
     ),
     target=Target(name="ill", classes=("no", "yes")),
 )

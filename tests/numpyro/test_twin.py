@@ -12,15 +12,23 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from tacit.data import ADULT_SCHEMA, Categorical, Numeric, Scale, Schema, Target, load_adult
+from tacit.data import (
+    ADULT_SCHEMA,
+    CategoricalColumn,
+    NumericColumn,
+    Scale,
+    Schema,
+    Target,
+    load_adult,
+)
 from tacit.errors import InvalidArgumentError
 from tacit.synthetic.rows import RowCode
 from tacit.synthetic.twin import RowMixture, twin_program
 
 SCHEMA = Schema(
     columns=(
-        Numeric(name="hours", low=0, high=100),
-        Categorical(name="sex", categories=("Female", "Male")),
+        NumericColumn(name="hours", low=0, high=100),
+        CategoricalColumn(name="sex", categories=("Female", "Male")),
     ),
     target=Target(name="ill", classes=("no", "yes")),
 )
@@ -82,9 +90,9 @@ def test_a_table_survives_its_code_up_to_what_the_schema_says():
     code = RowCode(
         schema=Schema(
             columns=(
-                Numeric(name="age", low=17, high=90),
-                Numeric(name="gain", low=0, high=99999, scale=Scale.LOG1P),
-                Categorical(name="rooms", categories=(1, 2)),
+                NumericColumn(name="age", low=17, high=90),
+                NumericColumn(name="gain", low=0, high=99999, scale=Scale.LOG1P),
+                CategoricalColumn(name="rooms", categories=(1, 2)),
             ),
             target=SCHEMA.target,
         ),

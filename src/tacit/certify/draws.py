@@ -19,8 +19,8 @@ from tacit.certify.linear import EuclideanBall, linear_bounds
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.confidence import clopper_pearson_lower
 from tacit.metrics.scores import Floats
-from tacit.models import Bernoulli, Categorical, Model, Network
-from tacit.models.spec import LIKELIHOODS, NETWORKS, decode
+from tacit.models import Likelihood, Model, Network
+from tacit.models.base import LogitLikelihood, from_spec
 from tacit.models.steps import steps_of
 from tacit.posterior import Posterior
 from tacit.rng import seeded_key
@@ -31,13 +31,12 @@ from tacit.typing import Array, Key, Params, Scalar, Tree
 
 __all__ = [
     "Bounds",
+    "Classifier",
     "Intervals",
     "Linear",
     "PerDraw",
     "RobustDraws",
     "classifier_of",
-    "logit_rows",
-    "logits_of",
     "mean_over_draws",
     "robust_draws",
 ]
@@ -160,41 +159,48 @@ def _compiled(function: PerDraw, sampler: Sampler) -> Callable[..., Tree]:
     return jax.jit(run)
 
 
-def classifier_of(model: Model) -> tuple[Network, int]:
-    """Returns the network of a classifier and its number of classes, or says why it has none."""
-    spec: Any = model.spec
-    likelihood = None if spec is None else decode(spec["likelihood"], LIKELIHOODS)
-    if not isinstance(likelihood, Categorical | Bernoulli):
-        found = "functions" if spec is None else f"{likelihood}"
-        raise InvalidArgumentError(
-            "posterior.model must be an MLP or a CNN with a Categorical or Bernoulli likelihood,"
-            f" whose layers and classes are known; got one of {found}. Smoothing takes any"
-            " classifier."
-        )
-    network: Network = decode(spec["network"], NETWORKS)
-    steps_of(network)
-    return network, 2 if isinstance(likelihood, Bernoulli) else likelihood.num_classes
+@dataclass(frozen=True)
+class Classifier:
+    """What of a model bounds are taken of.
 
-
-def logits_of(outputs: Array) -> Array:
-    """Returns a logit for each class: a single output is that of class 1 against 0.
-
-    Example:
-      >>> logits_of(jnp.array([3.0]))
-      Array([0., 3.], dtype=float32)
+    Attributes:
+      network: made of steps.
+      likelihood: maps its outputs to logits.
     """
-    return jnp.concatenate([jnp.zeros_like(outputs), outputs]) if outputs.size == 1 else outputs
+
+    network: Network
+    likelihood: LogitLikelihood
+
+    @property
+    def rows(self) -> Array:
+        """The matrix that maps outputs to logits, one row for each class."""
+        outputs = jnp.eye(self.likelihood.num_outputs)
+        return jax.vmap(self.likelihood.logits, in_axes=1, out_axes=1)(outputs)
 
 
-def logit_rows(num_outputs: int) -> Array:
-    """Returns the matrix that maps outputs to logits.
+def classifier_of(model: Model) -> Classifier:
+    """Returns what bounds need to know of a classifier, or says why it has none.
 
     Example:
-      >>> logit_rows(1)
+      >>> from tacit.models import MLP, Bernoulli, FlatPrior, bayesian
+      >>> network = MLP(num_inputs=2, num_outputs=1)
+      >>> model = bayesian(network, prior=FlatPrior(), likelihood=Bernoulli())
+      >>> classifier_of(model).rows
       Array([[0.],
              [1.]], dtype=float32)
     """
-    return jax.vmap(logits_of, in_axes=1, out_axes=1)(jnp.eye(num_outputs))
+    spec: Any = model.spec
+    likelihood = None if spec is None else from_spec(spec["likelihood"], Likelihood)
+    if not isinstance(likelihood, LogitLikelihood):
+        found = "functions" if spec is None else f"{likelihood}"
+        raise InvalidArgumentError(
+            "posterior.model must be an MLP or a CNN with a Categorical or Bernoulli likelihood, or"
+            " other registered parts that have `steps` and `logits`, whose layers and classes are"
+            f" known; got one of {found}. Smoothing takes any classifier."
+        )
+    network: Network = from_spec(spec["network"], Network)
+    steps_of(network)
+    return Classifier(network, likelihood)
 
 
 class RobustDraws(NamedTuple):
@@ -215,21 +221,18 @@ class RobustDraws(NamedTuple):
 class _IsRobust:
     """Whether one draw gives the label to every point of the ball, for certain."""
 
-    network: Network
+    classifier: Classifier
     bounds: Bounds
     ball: Ball
-    num_classes: int
 
     def __call__(
         self, params: Params, inputs: tuple[Array, Array], key: Key, radius: Scalar
     ) -> Array:
-        (x, y), num_outputs = inputs, self.network.num_outputs
-        assert num_outputs is not None
-        is_label = jnp.arange(self.num_classes) == y
-        logits = logit_rows(num_outputs)
+        (x, y), network, logits = inputs, self.classifier.network, self.classifier.rows
+        is_label = jnp.arange(len(logits)) == y
         rows = jnp.where(is_label, 1.0, 0.0) @ logits - logits
         own, ball = params["network"], self.ball.at(radius)
-        least = self.bounds.bound(self.network, own, x, key, ball=ball, rows=rows).lower
+        least = self.bounds.bound(network, own, x, key, ball=ball, rows=rows).lower
         return (jnp.all((least > 0) | is_label) & jnp.any(is_label)).astype(jnp.float32)
 
 
@@ -268,13 +271,13 @@ def robust_draws(
       2019.
     """
     _check.fraction(one=False, level=level)
-    network, num_classes = classifier_of(posterior.model)
+    classifier = classifier_of(posterior.model)
     x, y = jnp.asarray(x), jnp.asarray(y)
     if y.shape != x.shape[:1]:
         raise InvalidArgumentError(
             f"x and y must have one row for each input; got shapes {x.shape} and {y.shape}."
         )
-    function = _IsRobust(network=network, bounds=bounds, ball=ball.at(0.0), num_classes=num_classes)
+    function = _IsRobust(classifier=classifier, bounds=bounds, ball=ball.at(0.0))
     means = mean_over_draws(
         posterior,
         function,

@@ -21,6 +21,8 @@ accelerator rounds them further, set JAX's ``default_matmul_precision`` to ``"hi
 """
 
 import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -30,14 +32,42 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgumentError
 from tacit.models.base import FrontEnd, Network
-from tacit.models.front_end import Whitened, Whitening
+from tacit.models.front_end import Whitened
 from tacit.models.layers import Activation, Layer
 from tacit.models.scattering import EPSILON, Scattering, average, convolve, scatter
-from tacit.models.steps import Activate, Affine, Convolve, Dense, Encode, Step, steps_of
+from tacit.models.steps import Activate, Affine, Convolve, DenseMap, Encode, Step, steps_of
 from tacit.robust.balls import Box, around, unit_roundoff
 from tacit.typing import Array, Key, Params
 
-__all__ = ["bound_features", "bound_step", "interval_bounds", "interval_bounds_over_weights"]
+__all__ = [
+    "bound_features",
+    "bound_step",
+    "bounds_features_of",
+    "interval_bounds",
+    "interval_bounds_over_weights",
+]
+
+FeatureBounds: TypeAlias = Callable[[Any, Box], Box]
+
+_FEATURE_BOUNDS: dict[type, FeatureBounds] = {}
+
+
+def bounds_features_of(kind: type) -> Callable[[FeatureBounds], FeatureBounds]:
+    """Registers a function that bounds the features of a front end, for certificates behind it.
+
+    Guarantee:
+      It is used for this very class: a subclass may compute other features. The function owes what
+      `bound_features` promises.
+
+    Args:
+      kind: the class of the front end.
+    """
+
+    def register(function: FeatureBounds) -> FeatureBounds:
+        _FEATURE_BOUNDS[kind] = function
+        return function
+
+    return register
 
 
 def bound_features(front_end: FrontEnd, box: Box) -> Box:
@@ -57,12 +87,18 @@ def bound_features(front_end: FrontEnd, box: Box) -> Box:
       >>> bool((bounds.lower <= front_end(jnp.full((8, 8), 0.1))).all())
       True
     """
-    if isinstance(front_end, Whitened):
-        return _whitened(front_end.map, bound_features(front_end.base, box))
-    if not isinstance(front_end, Scattering):
+    bounds = _FEATURE_BOUNDS.get(type(front_end))
+    if bounds is None:
+        known = ", ".join(kind.__name__ for kind in _FEATURE_BOUNDS)
         raise InvalidArgumentError(
-            f"the bounds of features are known for Scattering and Whitened; got {front_end!r}."
+            f"the bounds of features are known for {known}; got {front_end!r}. Register a function"
+            " that bounds those of your own with tacit.certify.intervals.bounds_features_of."
         )
+    return bounds(front_end, box)
+
+
+@bounds_features_of(Scattering)
+def _scattered(front_end: Scattering, box: Box) -> Box:
     padded = Box(*(front_end.padded(end) for end in box))
     features = scatter(padded, front_end.bank, wave=_wave, average=_average)
     return features if front_end.num_groups is None else _normalised(features, front_end.num_groups)
@@ -146,9 +182,11 @@ def _normalised(x: Box, num_groups: int) -> Box:
     return Box(*(end.reshape(shape) for end in (scaled.lower - margin, scaled.upper + margin)))
 
 
-def _whitened(whitening: Whitening, x: Box) -> Box:
+@bounds_features_of(Whitened)
+def _whitened(front_end: Whitened, box: Box) -> Box:
     """Bounds the affine map; its mean and matrix are rounded to the precision of the box too."""
-    vector = Box(*(jnp.ravel(end) for end in x))
+    whitening, features = front_end.map, bound_features(front_end.base, box)
+    vector = Box(*(jnp.ravel(end) for end in features))
     mean = jnp.asarray(whitening.mean, vector.lower.dtype)
     matrix = jnp.asarray(whitening.matrix, vector.lower.dtype)
     slack = 4 * (len(mean) + 8) * unit_roundoff(vector.lower)
@@ -171,8 +209,8 @@ def interval_bounds(network: Network, params: Params, box: Box, key: Key) -> Box
       No input in the box has an output outside the bounds, rounding included (underflow aside).
 
     Args:
-      network: an `MLP` or a `CNN` with any of their layers, behind a `FixedFrontEnd` or not;
-        others are refused.
+      network: an `MLP` or a `CNN` with any of their layers, behind a `FixedFrontEnd` or not, or
+        another network that has ``steps``; others are refused.
       params: the network's parameters.
       box: of ONE input; both ends have the input's shape.
       key: draws the dropped units, the same as in ``apply`` with this key.
@@ -265,7 +303,7 @@ def _bound_affine(
     magnitude = jnp.abs(centre)
     out = step(params, centre, key)
     wider = radius + slack * (magnitude + radius)
-    if not isinstance(step, Dense | Convolve):
+    if not isinstance(step, DenseMap | Convolve):
         return around(out, step({}, wider, key))
     kernel, bias = (jnp.abs(params[step.name][part]) for part in ("kernel", "bias"))
     if spread is None:

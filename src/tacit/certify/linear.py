@@ -28,12 +28,12 @@ from tacit.rng import seeded_key
 from tacit.robust.balls import Box
 from tacit.typing import Array, Key, Params
 
-__all__ = ["EuclideanBall", "Line", "Relaxation", "linear_bounds", "relax", "windows_of"]
+__all__ = ["EuclideanBall", "Relaxation", "linear_bounds", "relax", "windows_of"]
 
 _NUM_BISECTIONS = 20
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """``sum(slope * x) + shift``; the last axis of ``slope`` runs over what one output reads."""
 
     slope: Array
@@ -43,8 +43,8 @@ class Line(NamedTuple):
 class Relaxation(NamedTuple):
     """Lines below and above a function on a box, rounding included."""
 
-    lower: Line
-    upper: Line
+    lower: _Line
+    upper: _Line
 
 
 def windows_of(step: Activate | Maximum, x: Array) -> Array:
@@ -93,18 +93,18 @@ def relax(step: Activate | Maximum, box: Box) -> Relaxation:
             return Relaxation(*(_elementwise(level, end) for end in bounds))
 
 
-def _elementwise(slope: Array, shift: Array) -> Line:
-    return Line(slope[..., None], shift)
+def _elementwise(slope: Array, shift: Array) -> _Line:
+    return _Line(slope[..., None], shift)
 
 
-def _chord(activation: Activation, box: Box) -> Line:
+def _chord(activation: Activation, box: Box) -> _Line:
     low, high = activation(box.lower), activation(box.upper)
     width = box.upper - box.lower
     slope = jnp.where(width > 0, (high - low) / jnp.where(width > 0, width, 1.0), 0.0)
     return _elementwise(slope, low - slope * box.lower)
 
 
-def _tangent(activation: Activation, at: Array) -> Line:
+def _tangent(activation: Activation, at: Array) -> _Line:
     value, slope = jax.jvp(activation, (at,), (jnp.ones_like(at),))
     return _elementwise(slope, value - slope * at)
 
@@ -118,10 +118,10 @@ def _relax_s_shaped(activation: Activation, box: Box) -> Relaxation:
     twice_centre = 2 * activation(jnp.zeros(()))
     upper = _above_s_shaped(activation, box)
     turned = _above_s_shaped(activation, Box(-box.upper, -box.lower))
-    return Relaxation(Line(turned.slope, twice_centre - turned.shift), upper)
+    return Relaxation(_Line(turned.slope, twice_centre - turned.shift), upper)
 
 
-def _above_s_shaped(activation: Activation, box: Box) -> Line:
+def _above_s_shaped(activation: Activation, box: Box) -> _Line:
     start = activation(box.lower)
 
     def clears_start(at: Array) -> Array:
@@ -138,7 +138,7 @@ def _above_s_shaped(activation: Activation, box: Box) -> Line:
     _, touch = lax.fori_loop(0, _NUM_BISECTIONS, halve, (first, box.upper))
     chord, tangent = _chord(activation, box), _tangent(activation, jnp.maximum(touch, box.centre))
     has_tangent = clears_start(box.upper) & (box.upper > 0)
-    return Line(
+    return _Line(
         jnp.where(has_tangent[..., None], tangent.slope, chord.slope),
         jnp.where(has_tangent, tangent.shift, chord.shift),
     )
@@ -150,8 +150,8 @@ def _relax_maximum(step: Maximum, box: Box) -> Relaxation:
     others = jnp.max(jnp.where(best > 0, -jnp.inf, highs), axis=-1)
     is_decided = jnp.max(lows, axis=-1) >= others
     return Relaxation(
-        Line(best, jnp.zeros_like(others)),
-        Line(
+        _Line(best, jnp.zeros_like(others)),
+        _Line(
             jnp.where(is_decided[..., None], best, 0.0),
             jnp.where(is_decided, 0.0, jnp.max(highs, axis=-1)),
         ),
@@ -166,7 +166,7 @@ def _padded(step: Activate, relaxation: Relaxation, box: Box) -> Relaxation:
     (lower, low_shift), (upper, high_shift) = relaxation
     steepest = jnp.maximum(jnp.abs(lower[..., 0]), jnp.abs(upper[..., 0]))
     pad = 16 * unit * ((1 + steepest) * size + value)
-    return Relaxation(Line(lower, low_shift - pad), Line(upper, high_shift + pad))
+    return Relaxation(_Line(lower, low_shift - pad), _Line(upper, high_shift + pad))
 
 
 _NUM_ROWS_AT_ONCE = 256

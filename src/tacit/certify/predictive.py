@@ -25,16 +25,14 @@ import numpy as np
 from tacit import _check
 from tacit.certify.draws import (
     Bounds,
+    Classifier,
     Linear,
     classifier_of,
-    logit_rows,
-    logits_of,
     mean_over_draws,
 )
 from tacit.errors import InvalidArgumentError
 from tacit.metrics import Interval
 from tacit.metrics.confidence import clopper_pearson
-from tacit.models import Network
 from tacit.posterior import Posterior
 from tacit.robust import Ball
 from tacit.typing import Array, Key, Params, Scalar
@@ -164,7 +162,7 @@ class Certificate:
 class _Margins:
     """One draw's scores, bounds of their differences, and the sizes of all."""
 
-    network: Network
+    classifier: Classifier
     predictor: Predictor
     bounds: Bounds
     ball: Ball
@@ -172,13 +170,12 @@ class _Margins:
     def __call__(
         self, params: Params, inputs: Array, key: Key, radius: Scalar
     ) -> tuple[Array, Array, Array]:
-        own, num_outputs = params["network"], self.network.num_outputs
-        assert num_outputs is not None
-        logits, rows = logits_of(self.network.apply(own, inputs, key)), logit_rows(num_outputs)
+        own, network, rows = params["network"], self.classifier.network, self.classifier.rows
+        logits = self.classifier.likelihood.logits(network.apply(own, inputs, key))
         # Each pair once: the upper bound of a difference is the lower bound of its opposite.
         first, second = np.triu_indices(len(rows), k=1)
         least, most = self.bounds.bound(
-            self.network,
+            network,
             own,
             inputs,
             key,
@@ -288,14 +285,17 @@ def certified_curve(
     _check.fraction(one=False, level=level)
     for radius in radii:
         _check.non_negative(radius=radius)
-    network, num_classes = classifier_of(posterior.model)
+    classifier = classifier_of(posterior.model)
+    num_classes = len(classifier.rows)
     x, y = jnp.asarray(x), jnp.asarray(y)
     if y.shape != x.shape[:1] or not jnp.issubdtype(x.dtype, jnp.floating):
         raise InvalidArgumentError(
             "x must have a row of floating numbers for each input, and y one class for each; "
             f"got {x.dtype} of shape {x.shape} and shape {y.shape}."
         )
-    function = _Margins(network=network, predictor=predictor, bounds=bounds, ball=ball.at(0.0))
+    function = _Margins(
+        classifier=classifier, predictor=predictor, bounds=bounds, ball=ball.at(0.0)
+    )
     num_used = len(posterior.indices(num_draws))
     results: dict[int, Certificate] = {}
     safe_beyond = jnp.zeros(len(y), bool)

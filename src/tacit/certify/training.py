@@ -1,79 +1,14 @@
 """Certified training as a transform of a model: the likelihood of the worst outputs in a ball."""
 
-import itertools
-from collections.abc import Mapping
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-
 from tacit.certify.intervals import interval_bounds
 from tacit.errors import InvalidArgumentError
-from tacit.models import (
-    Bernoulli,
-    Categorical,
-    FixedGaussian,
-    HeteroscedasticGaussian,
-    LearntGaussian,
-    Likelihood,
-    Model,
-    Network,
-    PoissonCounts,
-)
-from tacit.models.spec import LIKELIHOODS, decode, encode
-from tacit.robust.balls import Ball, Box, floating_input
+from tacit.models import Likelihood, Model, Network
+from tacit.models.base import BoundedLikelihood, from_spec, is_part, spec_of
+from tacit.robust.balls import Ball, floating_input
 from tacit.robust.training import MixedLosses, Mixing, check_weight, mixed
-from tacit.typing import Array, Key, Params, Record, Scalar
+from tacit.typing import Key, Params, Record, Scalar
 
-__all__ = ["certified", "check_likelihood", "worst_log_prob"]
-
-
-# Along each output, their log density first rises and then falls, so it is least at a corner.
-_WORST_AT_A_CORNER = (
-    Bernoulli,
-    FixedGaussian,
-    HeteroscedasticGaussian,
-    LearntGaussian,
-    PoissonCounts,
-)
-
-
-def worst_log_prob(
-    likelihood: Likelihood, params: Mapping[str, Any], outputs: Box, y: Array
-) -> Scalar:
-    """Returns the least log density of ``y`` that outputs in a box can give it.
-
-    For classes that is at the lower end of the target's logit and the upper ends of all others.
-
-    Args:
-      likelihood: one of this package's, for which the worst case is known.
-      params: with the likelihood's own parameters.
-      outputs: bounds of a network's outputs, ``(num_outputs,)`` each.
-      y: the target.
-
-    Example:
-      >>> box = Box(jnp.array([1.0, -1.0]), jnp.array([2.0, 0.0]))
-      >>> round(float(worst_log_prob(Categorical(num_classes=2), {}, box, jnp.array(0))), 3)
-      -0.313
-    """
-    if isinstance(likelihood, Categorical):
-        is_target = jnp.arange(likelihood.num_classes) == jnp.reshape(y, ())
-        return likelihood.log_prob(params, jnp.where(is_target, outputs.lower, outputs.upper), y)
-    ends = jnp.stack(outputs)
-    choices = jnp.array(list(itertools.product((0, 1), repeat=likelihood.num_outputs)))
-    corners = jnp.take_along_axis(ends, choices, axis=0)
-    return jnp.min(jax.vmap(lambda corner: likelihood.log_prob(params, corner, y))(corners))
-
-
-def check_likelihood(likelihood: object) -> None:
-    """Raises where the worst case of a likelihood is not known."""
-    # Exact types: a subclass may behave differently.
-    known = (Categorical, *_WORST_AT_A_CORNER)
-    if type(likelihood) not in known:
-        names = ", ".join(kind.__name__ for kind in known)
-        raise InvalidArgumentError(
-            f"likelihood must be one of {names}, whose worst case is known; got {likelihood!r}."
-        )
+__all__ = ["certified"]
 
 
 def certified(
@@ -100,7 +35,7 @@ def certified(
       weight: the share of the clean loss; the worst case has the rest. May be traced.
       mixing: how the two are put together.
       likelihood: that of ``model``; needed only where the model cannot be described, since its
-        network or prior is your own.
+        network or prior is not registered. It must have ``worst_log_prob``.
 
     Example:
       >>> import jax.numpy as jnp
@@ -124,13 +59,12 @@ def certified(
       Wicker et al., Bayesian inference with certifiable adversarial robustness, AISTATS 2021.
     """
     check_weight(weight)
-    likelihood = _likelihood_of(model, network, likelihood)
-    check_likelihood(likelihood)
+    bounded = _bounded(_likelihood_of(model, network, likelihood))
 
     def worst(params: Params, record: Record, key: Key) -> Scalar:
         box = ball.box(floating_input(record.x))
         outputs = interval_bounds(network, params["network"], box, key)
-        return worst_log_prob(likelihood, params, outputs, record.y)
+        return bounded.worst_log_prob(params, outputs.lower, outputs.upper, record.y)
 
     return mixed(model, worst, weight, mixing)
 
@@ -145,10 +79,21 @@ def _likelihood_of(model: Model, network: Network, likelihood: Likelihood | None
             )
         return likelihood
     for name, given in (("network", network), ("likelihood", likelihood)):
-        if given is not None and encode(given) != model.spec[name]:
+        if given is not None and spec_of(given) != model.spec[name]:
             raise InvalidArgumentError(
                 f"{name} must be the one that the model was made with; got {given!r}, where the"
                 f" model has {model.spec[name]}."
             )
-    own: Likelihood = decode(model.spec["likelihood"], LIKELIHOODS)
+    own: Likelihood = from_spec(model.spec["likelihood"], Likelihood)
     return own
+
+
+def _bounded(likelihood: Likelihood) -> BoundedLikelihood:
+    """Returns a likelihood whose worst case is known, or raises."""
+    # Of a registered class, and no subclass: one may inherit the bound and change the density.
+    if isinstance(likelihood, BoundedLikelihood) and is_part(likelihood, Likelihood):
+        return likelihood
+    raise InvalidArgumentError(
+        f"likelihood must know its worst case; got {likelihood!r}, whose class does not, or is not"
+        " registered. Give it worst_log_prob, and register it with @part(Likelihood)."
+    )

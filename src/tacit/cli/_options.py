@@ -12,7 +12,6 @@ from tacit.errors import InvalidArgumentError, PrivacyWarning
 
 __all__ = [
     "HiddenOption",
-    "MethodOption",
     "SeedOption",
     "hidden_of",
     "note",
@@ -58,7 +57,6 @@ def warnings_as_notes() -> Iterator[None]:
 
 _WIDEST = 65_536
 
-MethodOption: TypeAlias = Annotated[str, typer.Option(help="sgld, sghmc, sgd, swag, vi or ivon.")]
 HiddenOption: TypeAlias = Annotated[
     str | None,
     typer.Option(help="Widths of hidden layers, such as 32 or 64,32; none for a linear model."),

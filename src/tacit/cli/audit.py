@@ -12,8 +12,9 @@ from rich.console import Console
 from tacit import _check
 from tacit.audit import AuditResult, LiRA, LossAttack, PlanTrainer, audit_membership, audit_plan
 from tacit.cli import accounting
-from tacit.data import Numeric, Schema, Target, _toml, encode_table
+from tacit.data import NumericColumn, Schema, Target, _toml, encode_table
 from tacit.errors import InvalidArgumentError, TacitError
+from tacit.inference.method import describe_table_methods
 from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import event_to_json
@@ -25,7 +26,8 @@ __all__ = ["audit"]
 _EPSILON, _DELTA, _METHOD = 1.0, 1e-5, "sgld"
 _ACCOUNTANTS = {accountant.name: accountant for accountant in (PLD(), RDP(), GDP())}
 _SYNTHETIC = Schema(
-    columns=(Numeric(name="x", low=-1, high=1),), target=Target(name="y", classes=("no", "yes"))
+    columns=(NumericColumn(name="x", low=-1, high=1),),
+    target=Target(name="y", classes=("no", "yes")),
 )
 
 
@@ -36,7 +38,7 @@ def audit(
         typer.Argument(help="A run's folder: audits its settings and writes audit.json into it."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="sgld (default), sghmc, sgd, swag, vi or ivon.")
+        str | None, typer.Option(help=f"By default sgld. {describe_table_methods()}.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim, 1 by default.")] = None,
     delta: Annotated[float | None, typer.Option(help="Its delta, 1e-5 by default.")] = None,
@@ -118,7 +120,7 @@ def _prepared(
     delta = _DELTA if delta is None else delta
     accounting.check_positive("--epsilon", epsilon)
     accounting.check_delta(delta)
-    recipe = Recipe(method=cast(Any, method or _METHOD))
+    recipe = Recipe(method=method or _METHOD)
     return prepare(_SYNTHETIC, recipe, num_records=num_records, budget=Budget(epsilon, delta))
 
 

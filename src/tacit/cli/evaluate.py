@@ -16,7 +16,7 @@ from tacit import _check
 from tacit.certify import certified_curve
 from tacit.cli._options import SeedOption, note
 from tacit.cli.accounting import JsonOption, check_positive
-from tacit.data import Categorical, NumericTarget, Schema, Target
+from tacit.data import CategoricalColumn, NumericTarget, Schema, Target
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
 from tacit.report.evaluation_panel import metric_rows
@@ -180,7 +180,7 @@ def _few(values: "pd.Series[Any]") -> "pd.Series[Any]":
 def _public_groups(schema: Schema, frame: pd.DataFrame, name: str) -> Groups:
     """Returns groups by categories that the schema lists: those that occur are not public."""
     column = next((column for column in schema.columns if column.name == name), None)
-    if not isinstance(column, Categorical):
+    if not isinstance(column, CategoricalColumn):
         raise InvalidArgumentError(
             f"--by {name} must be a column that the schema lists with categories, since which"
             " values occur is private, too."

@@ -13,6 +13,7 @@ from tacit.cli.accounting import JsonOption
 from tacit.cli.launch import CoordinatorOption, NumProcessesOption, ProcessIdOption, join
 from tacit.errors import InvalidArgumentError
 from tacit.inference import ProgressBar
+from tacit.inference.method import describe_table_methods
 from tacit.privacy.accounting import round_up
 from tacit.processes import is_coordinator, stop_processes, translating_lost_workers
 from tacit.studies import TableFit, execution
@@ -85,7 +86,7 @@ def fit(
     ] = False,
     method: Annotated[
         str | None,
-        typer.Option(help="sgld (default), sghmc, sgd, swag, vi or ivon.", rich_help_panel=_HOW),
+        typer.Option(help=f"By default sgld. {describe_table_methods()}.", rich_help_panel=_HOW),
     ] = None,
     hidden: HiddenOption = None,
     steps: Annotated[

@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import jax
 import typer
@@ -13,12 +13,13 @@ from rich.table import Table
 
 from tacit import _check, _tree
 from tacit.cli import accounting
-from tacit.cli._options import HiddenOption, MethodOption, hidden_of, note, remark
+from tacit.cli._options import HiddenOption, hidden_of, note, remark
 from tacit.cli.accounting import JsonOption
-from tacit.data import Numeric, NumericTarget, Schema, Target, encode_to_folder
+from tacit.data import NumericColumn, NumericTarget, Schema, Target, encode_to_folder
 from tacit.data.csv import read_csv
 from tacit.data.draft import WARNING, draft_schema
 from tacit.errors import InvalidArgumentError
+from tacit.inference.method import describe_table_methods
 from tacit.privacy.accounting import round_up
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
@@ -91,7 +92,7 @@ def plan(
     ] = None,
     epsilon: Annotated[float, typer.Option(help="The budget.")] = 1.0,
     delta: accounting.DeltaOption = 1e-5,
-    method: MethodOption = "sgld",
+    method: Annotated[str, typer.Option(help=describe_table_methods())] = "sgld",
     hidden: HiddenOption = None,
     steps: Annotated[int | None, typer.Option(help="Number of updates.")] = None,
     batch: Annotated[int | None, typer.Option(help="Expected records per update.")] = None,
@@ -106,9 +107,7 @@ def plan(
     accounting.check_positive("--epsilon", epsilon)
     accounting.check_delta(delta)
     _check.positive_integer(**{"--records": records})
-    recipe = Recipe(
-        method=cast(Any, method), hidden=hidden_of(hidden), num_steps=steps, batch_size=batch
-    )
+    recipe = Recipe(method=method, hidden=hidden_of(hidden), num_steps=steps, batch_size=batch)
     prepared = prepare(
         _schema(schema, features, classes),
         recipe,
@@ -139,7 +138,7 @@ def _schema(path: Path | None, features: int | None, classes: int | None) -> Sch
         target = NumericTarget(name="target", low=-1, high=1)
     else:
         target = Target(name="target", classes=tuple(range(classes)))
-    columns = tuple(Numeric(name=f"x{i}", low=-1, high=1) for i in range(features))
+    columns = tuple(NumericColumn(name=f"x{i}", low=-1, high=1) for i in range(features))
     return Schema(columns=columns, target=target)
 
 

@@ -1,6 +1,12 @@
 """Records from tables and images, under a public schema."""
 
-from tacit.data.columns import Categorical, Numeric, NumericTarget, Scale, Target
+from tacit.data.columns import (
+    CategoricalColumn,
+    NumericColumn,
+    NumericTarget,
+    Scale,
+    Target,
+)
 from tacit.data.frames import ADULT_SCHEMA, load_adult
 from tacit.data.records import as_records, encode_images, encode_table
 from tacit.data.schema import Schema
@@ -9,8 +15,8 @@ from tacit.data.stored.writing import encode_to_folder, write_records
 
 __all__ = [
     "ADULT_SCHEMA",
-    "Categorical",
-    "Numeric",
+    "CategoricalColumn",
+    "NumericColumn",
     "NumericTarget",
     "Scale",
     "Schema",

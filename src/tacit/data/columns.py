@@ -12,11 +12,11 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 
 __all__ = [
-    "Categorical",
+    "CategoricalColumn",
     "Column",
     "Features",
     "Level",
-    "Numeric",
+    "NumericColumn",
     "NumericTarget",
     "Scale",
     "Target",
@@ -44,7 +44,7 @@ class Scale(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numeric:
+class NumericColumn:
     """A column of numbers with a public range.
 
     A value is clipped to ``[low, high]`` and becomes one feature in ``[-1, 1]``, or, with
@@ -63,10 +63,10 @@ class Numeric:
       knots: increasing public values between ``low`` and ``high``, which are knots themselves.
 
     Example:
-      >>> age = Numeric(name="age", low=0, high=100)
+      >>> age = NumericColumn(name="age", low=0, high=100)
       >>> age.encode(pd.Series([0.0, 75.0, 130.0, float("nan")])).tolist()
       [[-1.0, 0.0], [0.5, 0.0], [1.0, 0.0], [0.0, 1.0]]
-      >>> hours = Numeric(name="hours", low=0, high=80, knots=(40,))
+      >>> hours = NumericColumn(name="hours", low=0, high=80, knots=(40,))
       >>> hours.feature_names
       ('hours@0', 'hours@40', 'hours@80', 'hours=(missing)')
       >>> hours.encode(pd.Series([40.0, 50.0])).tolist()
@@ -115,7 +115,7 @@ class Numeric:
             raise InvalidArgumentError(
                 f"column {self.name!r} must hold numbers; got dtype {values.dtype}. Convert it "
                 "with pandas.to_numeric (errors='coerce' turns marks such as '?' into missing "
-                "values), or declare it Categorical."
+                "values), or declare it a CategoricalColumn."
             )
         numbers = _floats(values)
         missing = np.isnan(numbers)
@@ -132,7 +132,7 @@ class Numeric:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Categorical:
+class CategoricalColumn:
     """A column whose values come from a public list, as one feature per category.
 
     A last feature is 1 for every other value: unseen, misspelt or missing. Values are compared
@@ -146,7 +146,7 @@ class Categorical:
       categories: distinct strings, or distinct whole numbers for columns of codes.
 
     Example:
-      >>> blood = Categorical(name="rh", categories=("negative", "positive"))
+      >>> blood = CategoricalColumn(name="rh", categories=("negative", "positive"))
       >>> blood.feature_names
       ('rh=negative', 'rh=positive', 'rh=(other)')
       >>> blood.encode(pd.Series(["positive", "?", None])).tolist()
@@ -172,7 +172,7 @@ class Categorical:
         return one_hot[_positions(self.name, self.categories, values)]
 
 
-Column: TypeAlias = Numeric | Categorical
+Column: TypeAlias = NumericColumn | CategoricalColumn
 
 
 @dataclass(frozen=True, kw_only=True)

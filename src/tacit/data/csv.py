@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tacit.data.columns import Categorical, Column, Numeric, NumericTarget, Target
+from tacit.data.columns import CategoricalColumn, Column, NumericColumn, NumericTarget, Target
 from tacit.data.schema import Schema, require_columns
 from tacit.errors import InvalidArgumentError
 
@@ -136,9 +136,9 @@ def typed(frame: pd.DataFrame, schema: Schema, *, with_target: bool = True) -> p
       with_target: whether the target must be there.
 
     Example:
-      >>> from tacit.data import Numeric
+      >>> from tacit.data import NumericColumn
       >>> schema = Schema(
-      ...     columns=(Numeric(name="age", low=0, high=100),),
+      ...     columns=(NumericColumn(name="age", low=0, high=100),),
       ...     target=Target(name="ill", classes=("no", "yes")),
       ... )
       >>> typed(pd.DataFrame({"age": ["31", "?"], "ill": ["no", "yes"]}), schema).age.tolist()
@@ -185,7 +185,7 @@ def odd_values(frame: pd.DataFrame, schema: Schema) -> Counter[str]:
     found: Counter[str] = Counter()
     for column in schema.columns:
         values = frame[column.name]
-        if isinstance(column, Numeric):
+        if isinstance(column, NumericColumn):
             found[column.name] = int(((values < column.low) | (values > column.high)).sum())
         else:
             found[column.name] = int((~values.isin(column.categories) & values.notna()).sum())
@@ -205,7 +205,7 @@ def remarks(odd: Counter[str], schema: Schema, *, num_rows: int) -> list[str]:
     """
     found = []
     for column in schema.columns:
-        if isinstance(column, Numeric):
+        if isinstance(column, NumericColumn):
             what = f"lie outside [{column.low:g}, {column.high:g}] and are clipped"
         else:
             what = "are not among its categories and count as (other)"
@@ -217,9 +217,9 @@ def remarks(odd: Counter[str], schema: Schema, *, num_rows: int) -> list[str]:
 def is_of_numbers(part: Column | Target | NumericTarget) -> bool:
     """Whether a column is declared to hold numbers, be they codes."""
     match part:
-        case Categorical(categories=levels) | Target(classes=levels):
+        case CategoricalColumn(categories=levels) | Target(classes=levels):
             return isinstance(levels[0], int)
-        case Numeric() | NumericTarget():
+        case NumericColumn() | NumericTarget():
             return True
 
 

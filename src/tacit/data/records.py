@@ -226,9 +226,9 @@ def encode_table(
       max_rows: public number of rows kept per unit; required with ``groups``.
 
     Example:
-      >>> from tacit.data import Numeric, Target
+      >>> from tacit.data import NumericColumn, Target
       >>> schema = Schema(
-      ...     columns=(Numeric(name="dose", low=0, high=10),),
+      ...     columns=(NumericColumn(name="dose", low=0, high=10),),
       ...     target=Target(name="ill", classes=("no", "yes")),
       ... )
       >>> frame = pd.DataFrame({"dose": [0, 10], "ill": ["yes", "no"]})

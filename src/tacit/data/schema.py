@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.data import _toml
-from tacit.data.columns import Categorical, Column, Features, Numeric, NumericTarget, Scale, Target
+from tacit.data.columns import (
+    CategoricalColumn,
+    Column,
+    Features,
+    NumericColumn,
+    NumericTarget,
+    Scale,
+    Target,
+)
 from tacit.errors import InvalidArgumentError
 
 __all__ = ["Schema", "require_columns"]
@@ -36,11 +44,11 @@ class Schema:
         ``norm_bound``. By default single features lie in [-1, 1].
 
     Example:
-      >>> from tacit.data import Categorical, Numeric, Schema, Target
+      >>> from tacit.data import CategoricalColumn, NumericColumn, Schema, Target
       >>> schema = Schema(
       ...     columns=(
-      ...         Numeric(name="age", low=17, high=90),
-      ...         Categorical(name="sex", categories=("Female", "Male")),
+      ...         NumericColumn(name="age", low=17, high=90),
+      ...         CategoricalColumn(name="sex", categories=("Female", "Male")),
       ...     ),
       ...     target=Target(name="ill", classes=("no", "yes")),
       ... )
@@ -130,7 +138,7 @@ class Schema:
           ... high = 500
           ... scale = "log1p"
           ... ''').columns[0]
-          Numeric(name='dose', low=0, high=500, scale=<Scale.LOG1P: 'log1p'>, knots=())
+          NumericColumn(name='dose', low=0, high=500, scale=<Scale.LOG1P: 'log1p'>, knots=())
         """
         document = _toml.loads(text)
         _require_keys("the schema", document, required={"target", "columns"}, optional={"max_norm"})
@@ -182,11 +190,11 @@ def _column(name: str, table: Mapping[str, Any]) -> Column:
     what = f"[columns.{name}]"
     if isinstance(table, Mapping) and "categories" in table:
         _require_keys(what, table, required={"categories"}, optional=set())
-        return Categorical(name=name, categories=_listed(table["categories"]))
+        return CategoricalColumn(name=name, categories=_listed(table["categories"]))
     _require_keys(what, table, required={"low", "high"}, optional={"scale", "knots"})
     scale = table.get("scale", Scale.LINEAR.value)
     _check.one_of(tuple(option.value for option in Scale), **{f"{what} scale": scale})
-    return Numeric(
+    return NumericColumn(
         name=name,
         low=table["low"],
         high=table["high"],
@@ -207,7 +215,7 @@ def _fields(part: Column | Target | NumericTarget) -> dict[str, Any]:
             return {"name": name, "classes": list(classes)}
         case NumericTarget(name=name, low=low, high=high):
             return {"name": name, "low": low, "high": high}
-        case Categorical(categories=categories):
+        case CategoricalColumn(categories=categories):
             return {"categories": list(categories)}
-        case Numeric(low=low, high=high, scale=scale, knots=knots):
+        case NumericColumn(low=low, high=high, scale=scale, knots=knots):
             return {"low": low, "high": high, "scale": scale.value, "knots": list(knots)}

@@ -35,7 +35,7 @@ class PrivateBayesClassifier(ClassifierMixin, TableEstimator):  # type: ignore[m
     Args:
       epsilon: the budget; ``math.inf`` runs the same fit without privacy.
       delta: the chance that the promise of epsilon fails; well below 1 / (number of records).
-      method: ``"sgld"``, ``"sghmc"``, ``"sgd"``, ``"swag"``, ``"vi"`` or ``"ivon"``.
+      method: the name of an inference method, as in `tacit.studies.Recipe`.
       schema: the public description of a table with numeric and categorical columns; X is then
         a frame, whose columns are found by name.
       bounds: the public range of numeric inputs, ``(low, high)``, each a number or one for each

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tacit import _check
-from tacit.data import Numeric, Schema, as_records
+from tacit.data import NumericColumn, Schema, as_records
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.privacy.accounting import RDP, round_up
@@ -90,10 +90,10 @@ def as_frame(x: Any, schema: Schema) -> pd.DataFrame:
     return pd.DataFrame(array, columns=names).infer_objects()
 
 
-def numeric_columns(names: Sequence[str], limits: Limits) -> tuple[Numeric, ...]:
+def numeric_columns(names: Sequence[str], limits: Limits) -> tuple[NumericColumn, ...]:
     """Returns one numeric column for each name."""
     return tuple(
-        Numeric(name=name, low=float(low), high=float(high))
+        NumericColumn(name=name, low=float(low), high=float(high))
         for name, low, high in zip(names, limits.low, limits.high, strict=True)
     )
 

@@ -176,7 +176,7 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
 
     def _recipe(self) -> Recipe:
         return Recipe(
-            method=self.method,  # type: ignore[arg-type]
+            method=self.method,
             hidden=None if self.hidden is None else tuple(self.hidden),
             num_steps=self.num_steps,
             batch_size=self.batch_size,

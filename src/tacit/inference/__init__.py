@@ -11,7 +11,7 @@ from tacit.inference.fit import Fit, fit
 from tacit.inference.guides import LowRank, MeanField
 from tacit.inference.hmc import HMC
 from tacit.inference.ivon import IVON
-from tacit.inference.method import Kernel, Method, Objective
+from tacit.inference.method import Kernel, Method, Objective, declare, table_methods
 from tacit.inference.plan import Plan, calibrate, calibrate_batch_size, calibrate_steps
 from tacit.inference.schedules import (
     Constant,
@@ -61,6 +61,7 @@ __all__ = [
     "calibrate_batch_size",
     "calibrate_steps",
     "data_free_clip_norm",
+    "declare",
     "fit",
     "load_checkpoint",
     "private_clip_norm",
@@ -68,4 +69,5 @@ __all__ = [
     "shard_records",
     "shard_size",
     "synthetic_records",
+    "table_methods",
 ]

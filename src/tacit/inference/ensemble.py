@@ -16,7 +16,7 @@ from scipy.stats import binom
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.inference.method import Info, Kernel, Method, State
+from tacit.inference.method import Info, Kernel, Method, State, declare
 from tacit.models import Model
 from tacit.privacy.cost import ParallelDpEvent
 from tacit.tables import RECORDS, Shard, Summing, shared_among
@@ -147,6 +147,11 @@ def _identifier(ids: NDArray[Any]) -> Callable[[], list[bytes]]:
     )
 
 
+@declare(
+    name="ensemble",
+    summary="one member for each disjoint shard of the records",
+    citations=("lakshminarayanan2017simple",),
+)
 @dataclass(frozen=True, kw_only=True)
 class Ensemble:
     """One member for each disjoint shard of the records; a record pays for its own member only.

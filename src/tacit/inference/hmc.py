@@ -1,6 +1,6 @@
 """Hamiltonian Monte Carlo with private gradients and a private, penalised acceptance."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -13,7 +13,7 @@ from jax import lax
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.method import Kernel, Objective, add_regulariser, objective_of
+from tacit.inference.method import Kernel, Objective, add_regulariser, declare, objective_of
 from tacit.models import Model
 from tacit.privacy.clipping import Flat
 from tacit.privacy.cost import composed, repeated
@@ -61,6 +61,11 @@ class HMCInfo(NamedTuple):
     step_size: Scalar
 
 
+@declare(
+    name="hmc",
+    summary="draws, by Hamiltonian Monte Carlo with a private acceptance",
+    citations=("raisa2021differentially",),
+)
 @dataclass(frozen=True, kw_only=True)
 class HMC:
     """Leapfrog trajectories on ``U(w) = sum of losses - log p(w)`` with a Metropolis correction.
@@ -229,9 +234,7 @@ class HMC:
             )
 
         def step(key: Key, state: HMCState, records: Record) -> tuple[HMCState, HMCInfo]:
-            jitter_key, momentum_key, first_key, path_key, ratio_key, accept_key = jax.random.split(
-                key, 6
-            )
+            *proposal_keys, ratio_key, accept_key = jax.random.split(key, 6)
             record_key = jax.random.wrap_key_data(state.record_key, impl=jax.random.key_impl(key))
 
             def gradient(key: Key, params: Params) -> Tree:
@@ -240,30 +243,15 @@ class HMC:
                 )
                 return add_regulariser(estimate, objective, params, None)
 
-            step_size = self.step_size * (
-                1 + self.jitter * jax.random.uniform(jitter_key, minval=-1.0)
-            )
-            momentum = _momentum(momentum_key, mass)
-            first = (
-                lax.cond(
-                    state.step == 0, gradient, lambda *_: state.gradient, first_key, state.params
-                )
-                if self.reuse_gradient
-                else gradient(first_key, state.params)
-            )
-            proposal, last_momentum, last = _leapfrog(
-                gradient,
-                jax.random.split(path_key, self.num_leapfrog),
-                (state.params, momentum, first),
-                mass=mass,
-                step_size=step_size,
-            )
+            proposal = self._propose(proposal_keys, state, gradient, mass)
             log_ratio, variance = self._log_ratio(
-                ratio_key, objective, (state.params, proposal), records, record_key=record_key
+                ratio_key,
+                objective,
+                (state.params, proposal.params),
+                records,
+                record_key=record_key,
             )
-            log_probability = _log_acceptance(
-                log_ratio + _kinetic_drop(momentum, last_momentum, mass), variance
-            )
+            log_probability = _log_acceptance(log_ratio + proposal.kinetic_drop, variance)
             # The logarithm of a uniform number.
             accepted = -jax.random.exponential(accept_key) < log_probability
 
@@ -271,16 +259,42 @@ class HMC:
                 return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
 
             next_state = HMCState(
-                chosen(proposal, state.params),
-                chosen(last, first) if self.reuse_gradient else None,
+                chosen(proposal.params, state.params),
+                chosen(proposal.last, proposal.first) if self.reuse_gradient else None,
                 state.step + 1,
                 state.record_key,
             )
             return next_state, HMCInfo(
-                accepted.astype(jnp.float32), jnp.exp(log_probability), step_size
+                accepted.astype(jnp.float32), jnp.exp(log_probability), proposal.step_size
             )
 
         return Kernel(init, step, lambda state: state.params, Points())
+
+    def _propose(
+        self,
+        keys: Sequence[Key],
+        state: HMCState,
+        gradient: Callable[[Key, Params], Tree],
+        mass: Tree,
+    ) -> "_Proposal":
+        """Follows a trajectory from a fresh momentum; ``gradient`` makes the releases."""
+        jitter_key, momentum_key, first_key, path_key = keys
+        step_size = self.step_size * (1 + self.jitter * jax.random.uniform(jitter_key, minval=-1.0))
+        momentum = _momentum(momentum_key, mass)
+        first = (
+            lax.cond(state.step == 0, gradient, lambda *_: state.gradient, first_key, state.params)
+            if self.reuse_gradient
+            else gradient(first_key, state.params)
+        )
+        params, last_momentum, last = _leapfrog(
+            gradient,
+            jax.random.split(path_key, self.num_leapfrog),
+            (state.params, momentum, first),
+            mass=mass,
+            step_size=step_size,
+        )
+        drop = _kinetic_drop(momentum, last_momentum, mass)
+        return _Proposal(params, first, last, drop, step_size)
 
     def _log_ratio(
         self,
@@ -306,6 +320,16 @@ class HMC:
         total = self.ratio(key, rise_per_distance, records, record_key=record_key)
         log_prior = objective.regulariser(old, None) - objective.regulariser(new, None)
         return distance * total + log_prior, (self.ratio.noise_std * distance) ** 2
+
+
+class _Proposal(NamedTuple):
+    """The end of a trajectory, the gradients at both ends, and the drop of kinetic energy."""
+
+    params: Params
+    first: Tree
+    last: Tree
+    kinetic_drop: Scalar
+    step_size: Scalar
 
 
 def _loss(objective: Objective) -> Callable[[Params, Record, Key], Scalar]:

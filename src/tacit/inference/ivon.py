@@ -1,13 +1,20 @@
 """Natural-gradient variational inference whose curvature comes from the released gradients."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
-from tacit.inference.method import Kernel, OneRelease, objective_of, potential_gradient
+from tacit.inference.method import (
+    Kernel,
+    OneRelease,
+    TableSettings,
+    declare,
+    objective_of,
+    potential_gradient,
+)
 from tacit.inference.schedules import Constant, Schedule
 from tacit.models import IntegrableLogPrior, Model
 from tacit.privacy.mechanism import GaussianSum
@@ -31,6 +38,12 @@ class IVONInfo(NamedTuple):
     """Nothing: a training loss would be another release."""
 
 
+@declare(
+    name="ivon",
+    summary="a Gaussian, by natural-gradient variational inference",
+    citations=("shen2024variational",),
+    relative_rate=0.01,
+)
 @dataclass(frozen=True, kw_only=True)
 class IVON(OneRelease):
     """Learns a mean-field Gaussian ``N(m, 1/P)`` by natural-gradient steps.
@@ -105,6 +118,11 @@ class IVON(OneRelease):
             init_std=init_std,
             schedule=schedule or Constant(),
         )
+
+    @classmethod
+    def for_table(cls, settings: TableSettings) -> Self:
+        """Returns the method at the recipe's learning rate."""
+        return cls(release=settings.release, learning_rate=settings.learning_rate)
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

@@ -1,9 +1,10 @@
 """What Langevin methods share: engine noise that follows the step size, and its exact cost."""
 
 import abc
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,12 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.inference.method import TableSettings
 from tacit.inference.schedules import Constant, Schedule
+from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import Sampling
 from tacit.typing import Array, Scalar
 
 __all__ = ["FIXED_TEMPERATURE", "Langevin", "LangevinInfo", "ScheduledNoise"]
@@ -165,6 +169,94 @@ class Langevin(abc.ABC):
                 ".fixed_temperature."
             )
 
+    @classmethod
+    def fixed_temperature(
+        cls,
+        *,
+        sampling: Sampling,
+        clip_norm: float,
+        step_size: float,
+        temperature: float = 1.0,
+        schedule: Schedule | None = None,
+        clipping: Clipping | None = None,
+        chunk_size: int | None = None,
+        **own: Any,
+    ) -> Self:
+        """Returns a sampler at a given temperature; the noise multiplier follows from it.
+
+        Calibration then changes the step size: a smaller budget means smaller steps.
+
+        Args:
+          sampling: of the engine.
+          clip_norm: of the engine.
+          step_size: of the first step.
+          temperature: of the chain.
+          schedule: factor of the step size at each step.
+          clipping: of the engine.
+          chunk_size: of the engine.
+          own: fields that the method has for itself, such as SGHMC's ``friction``.
+        """
+        _check.positive(temperature=temperature)
+        unit = GaussianSum(
+            sampling=sampling,
+            clip_norm=clip_norm,
+            noise_multiplier=1.0,
+            clipping=clipping or Flat(),
+            chunk_size=chunk_size,
+        )
+        method = cls(
+            release=unit,
+            step_size=step_size,
+            schedule=schedule or Constant(),
+            noise_power=FIXED_TEMPERATURE,
+            **own,
+        )
+        multiplier = math.sqrt(temperature / (method._heat * step_size)) / unit.noise_std
+        return replace(method, release=replace(unit, noise_multiplier=multiplier))
+
+    @classmethod
+    def fixed_noise(
+        cls,
+        *,
+        release: GaussianSum,
+        step_size: float,
+        schedule: Schedule | None = None,
+        **own: Any,
+    ) -> Self:
+        """Returns a sampler with the noise that the budget asks for; its temperature follows."""
+        return cls(release=release, step_size=step_size, schedule=schedule or Constant(), **own)
+
+    @classmethod
+    def non_private(
+        cls,
+        *,
+        sampling: Sampling,
+        step_size: float,
+        temperature: float = 1.0,
+        schedule: Schedule | None = None,
+        chunk_size: int | None = None,
+        **own: Any,
+    ) -> Self:
+        """Returns the plain method: no clip, Langevin noise by itself, epsilon infinite."""
+        return cls(
+            release=GaussianSum.non_private(sampling=sampling, chunk_size=chunk_size),
+            step_size=step_size,
+            schedule=schedule or Constant(),
+            langevin_temperature=temperature,
+            **own,
+        )
+
+    @classmethod
+    def for_table(cls, settings: TableSettings) -> Self:
+        """Returns a sampler whose drift is descent at the recipe's learning rate."""
+        release = settings.release
+        return cls(
+            release=release,
+            step_size=2 * settings.learning_rate / release.sampling.num_records,
+            # Without privacy there is no noise that could serve as Langevin noise.
+            langevin_temperature=0.0 if release.is_private else 1.0,
+        )
+
     @property
     def num_records(self) -> int:
         """How many records the method was configured for."""
@@ -202,8 +294,9 @@ class Langevin(abc.ABC):
         if not self.release.is_private:
             return LangevinInfo(step_size, multiplier, jnp.asarray(self.langevin_temperature))
         std = multiplier * self._noise.clip_norm(step) / self.release.sampling.inclusion_rate
-        return LangevinInfo(step_size, multiplier, self._temperature_of(step_size, std))
+        return LangevinInfo(step_size, multiplier, self._heat * step_size * std**2)
 
+    @property
     @abc.abstractmethod
-    def _temperature_of(self, step_size: Scalar, std: Scalar) -> Scalar:
-        """The temperature at which gradients with noise of this deviation sample."""
+    def _heat(self) -> float:
+        """The temperature at which gradients with unit noise sample, for each unit of step size."""

@@ -1,13 +1,21 @@
-"""What an inference method is: public configuration with a cost, and three pure functions."""
+"""What an inference method is: public configuration with a cost, and three pure functions.
 
-from collections.abc import Callable
+A method declares itself (`declare`): its name, a summary, its sources, and how a recipe for a table
+becomes the method. Recipes, the command line, the estimators and the bibliography of a report read
+what is declared, so that a method is reachable as soon as its module is imported.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent
 
+from tacit import _check
+from tacit._registry import Registry
+from tacit.errors import InvalidArgumentError
 from tacit.models import Model
 from tacit.privacy.cost import repeated
 from tacit.privacy.mechanism import GaussianSum
@@ -16,13 +24,20 @@ from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = [
     "Around",
+    "Declaration",
     "Kernel",
     "Method",
     "Objective",
     "OneRelease",
+    "TableSettings",
     "add_regulariser",
+    "declarations",
+    "declare",
+    "describe_table_methods",
     "objective_of",
     "potential_gradient",
+    "table_method",
+    "table_methods",
 ]
 
 State: TypeAlias = Any
@@ -73,6 +88,141 @@ class Method(Protocol):
     def scale_noise(self, factor: float) -> Self:
         """Returns the method with all noise multipliers scaled; calibration searches over this."""
         ...
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """What a recipe for a table says to a method; all of it public.
+
+    Attributes:
+      release: sampling and clip; the noise is calibrated afterwards, and is none without privacy.
+      learning_rate: on the gradient of the mean loss.
+      num_steps: updates.
+    """
+
+    release: GaussianSum
+    learning_rate: float
+    num_steps: int
+
+
+@runtime_checkable
+class _ForTables(Protocol):
+    def for_table(self, settings: TableSettings) -> Method: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What a method says of itself.
+
+    A method serves every network in Python, through `Plan`. It serves tables, by name, where it
+    has a class method ``for_table``, which makes it from `TableSettings`.
+
+    Attributes:
+      method: its class.
+      name: in recipes, study files and on the command line.
+      summary: what it gives, in a few words, for help texts.
+      citations: its sources: keys of ``report/page/references.bib``, or whole BibTeX entries.
+      relative_rate: the learning rate beside that of SGLD, where a recipe leaves it open.
+      is_chain: whether all iterates are draws. A recipe then discards the first half of a run and
+        retains states spread over the rest; otherwise it retains the last state only.
+    """
+
+    method: type
+    name: str
+    summary: str
+    citations: tuple[str, ...] = ()
+    relative_rate: float = 1.0
+    is_chain: bool = False
+
+    def __post_init__(self) -> None:
+        _check.readable_text(name=self.name, summary=self.summary)
+        _check.positive(relative_rate=self.relative_rate)
+
+    @property
+    def serves_tables(self) -> bool:
+        """Whether a recipe can name it."""
+        return isinstance(self.method, _ForTables)
+
+    def for_table(self, settings: TableSettings) -> Method:
+        """Returns the method for a table."""
+        if not isinstance(self.method, _ForTables):
+            raise InvalidArgumentError(
+                f"method must have for_table to be run on tables by name; got {self.name!r}, which"
+                f" has not. Make a tacit.Plan with {self.method.__name__}(...) instead."
+            )
+        return self.method.for_table(settings)
+
+
+_DECLARED = Registry[Declaration]("method")
+
+
+def declare(
+    *,
+    name: str,
+    summary: str,
+    citations: tuple[str, ...] = (),
+    relative_rate: float = 1.0,
+    is_chain: bool = False,
+) -> Callable[[Kind], Kind]:
+    """Declares a method, so that it is reachable by its name; the arguments are `Declaration`'s.
+
+    Raises:
+      InvalidArgumentError: if another class has the name.
+    """
+
+    def register(method: Kind) -> Kind:
+        declaration = Declaration(
+            method=method,
+            name=name,
+            summary=summary,
+            citations=citations,
+            relative_rate=relative_rate,
+            is_chain=is_chain,
+        )
+        _DECLARED.add(name, method, declaration)
+        return method
+
+    return register
+
+
+def declarations() -> Mapping[str, Declaration]:
+    """Returns what is declared, by name: all methods whose modules have been imported."""
+    return dict(_DECLARED)
+
+
+def table_methods() -> Mapping[str, Declaration]:
+    """Returns the methods that a recipe can name.
+
+    Example:
+      >>> table_methods()["sgld"].is_chain
+      True
+    """
+    return {name: found for name, found in _DECLARED.items() if found.serves_tables}
+
+
+def table_method(name: str) -> Declaration:
+    """Returns the declaration of a method that a recipe names, or raises with those it can."""
+    found = table_methods().get(name)
+    if found is None:
+        raise InvalidArgumentError(
+            f"method must be one of {', '.join(table_methods())}; got {name!r}. A method of your"
+            " own is known once the module that declares it is imported; others are run with a"
+            " tacit.Plan."
+        )
+    return found
+
+
+def describe_table_methods() -> str:
+    """Returns one line on the methods that a recipe can name, for help texts.
+
+    Example:
+      >>> describe_table_methods()
+      'ivon (a Gaussian, by natural-gradient variational inference), sgd (...), ...'
+    """
+    return ", ".join(f"{name} ({found.summary})" for name, found in table_methods().items())
 
 
 @dataclass(frozen=True, kw_only=True)

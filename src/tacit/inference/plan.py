@@ -8,7 +8,7 @@ from dp_accounting import DpEvent
 
 from tacit import _check, _display
 from tacit.errors import InvalidArgumentError
-from tacit.inference.method import Method
+from tacit.inference.method import Declaration, Method, TableSettings
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibration import largest_batch, most_steps, smallest_noise
 from tacit.privacy.cost import Cost, composed, repeated
@@ -19,7 +19,10 @@ from tacit.privacy.statement.text import describe_engine, describe_release
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-__all__ = ["Plan", "calibrate", "calibrate_batch_size", "calibrate_steps"]
+__all__ = ["Plan", "calibrate", "calibrate_batch_size", "calibrate_steps", "plan_for_table"]
+
+_NUM_KEPT = 20
+"""How many states of a chain a recipe retains: more hardly change a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +116,19 @@ class Plan:
                 "num_steps must be known here; got None. Use calibrate_steps(plan, budget)."
             )
         return self.num_steps
+
+
+def plan_for_table(declaration: Declaration, settings: TableSettings) -> Plan:
+    """Returns the plan by which a recipe runs a method; its noise is not yet calibrated.
+
+    Of a chain, which begins somewhere else, the first half is not retained.
+    """
+    method, num_steps = declaration.for_table(settings), settings.num_steps
+    if not declaration.is_chain:
+        return Plan(method=method, num_steps=num_steps)
+    burn_in = num_steps // 2
+    thinning = max(1, (num_steps - burn_in) // _NUM_KEPT)
+    return Plan(method=method, num_steps=num_steps, burn_in=burn_in, thinning=thinning)
 
 
 def calibrate(plan: Plan, budget: Budget) -> Plan:

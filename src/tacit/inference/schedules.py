@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.inference.method import Around, Kernel
+from tacit.inference.method import Around, Kernel, declare
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum
 from tacit.typing import Array, Key, Record, Scalar, Tree
@@ -187,6 +187,7 @@ class ScheduledState(NamedTuple):
     inner: Any
 
 
+@declare(name="scheduled", summary="another method, on a model that changes with the step")
 @dataclass(frozen=True, kw_only=True)
 class Scheduled(Around):
     """A method whose model changes with the step, as in training with a growing radius.

@@ -2,14 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from tacit import _tree
-from tacit.inference.method import Kernel, Objective, OneRelease, objective_of, potential_gradient
+from tacit.inference.method import (
+    Kernel,
+    Objective,
+    OneRelease,
+    TableSettings,
+    declare,
+    objective_of,
+    potential_gradient,
+)
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum
@@ -31,6 +39,12 @@ class SGDInfo(NamedTuple):
     """Nothing: a training loss would be another release."""
 
 
+@declare(
+    name="sgd",
+    summary="a point estimate, by DP-SGD with momentum",
+    citations=("abadi2016deep",),
+    relative_rate=1 / 15,
+)
 @dataclass(frozen=True, kw_only=True)
 class SGD(OneRelease):
     """Any optax optimiser on the private gradient of the mean negative log posterior.
@@ -54,6 +68,12 @@ class SGD(OneRelease):
 
     optimizer: optax.GradientTransformation
     clip_schedule: Schedule = field(default_factory=Constant)
+
+    @classmethod
+    def for_table(cls, settings: TableSettings) -> Self:
+        """Returns descent with momentum."""
+        optimizer = optax.sgd(settings.learning_rate, momentum=0.9)
+        return cls(release=settings.release, optimizer=optimizer)
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

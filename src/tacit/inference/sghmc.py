@@ -8,16 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
-from tacit.inference.langevin import FIXED_TEMPERATURE, Langevin, LangevinInfo
-from tacit.inference.method import Kernel, objective_of, potential_gradient
-from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
+from tacit.inference.langevin import Langevin, LangevinInfo
+from tacit.inference.method import Kernel, declare, objective_of, potential_gradient
+from tacit.inference.schedules import scheduled_clip_norm
 from tacit.models import Model
-from tacit.privacy.clipping import Clipping, Flat
-from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.sampling import Sampling
 from tacit.rng import normal_like
 from tacit.samplers import Points
-from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+from tacit.typing import Array, Key, Params, Record, Tree
 
 __all__ = ["SGHMC"]
 
@@ -30,6 +27,13 @@ class SGHMCState(NamedTuple):
     step: Array
 
 
+@declare(
+    name="sghmc",
+    summary="draws, by Langevin dynamics with momentum",
+    citations=("chen2014stochastic",),
+    relative_rate=0.1,
+    is_chain=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class SGHMC(Langevin):
     """Langevin dynamics with momentum on ``U(w) = sum of losses - log p(w)``.
@@ -85,84 +89,11 @@ class SGHMC(Langevin):
       Chen, Fox, Guestrin, "Stochastic gradient Hamiltonian Monte Carlo" (2014), equation 15.
     """
 
-    friction: float
+    friction: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.fraction(friction=self.friction)
-
-    @classmethod
-    def fixed_temperature(
-        cls,
-        *,
-        sampling: Sampling,
-        clip_norm: float,
-        step_size: float,
-        friction: float,
-        temperature: float = 1.0,
-        schedule: Schedule | None = None,
-        clipping: Clipping | None = None,
-        chunk_size: int | None = None,
-    ) -> "SGHMC":
-        """Returns a sampler at a given temperature: ``s = (q / C) sqrt(2 a temperature / h)``.
-
-        Calibration then changes the step size: a smaller budget means smaller steps.
-        """
-        _check.positive(temperature=temperature, step_size=step_size, clip_norm=clip_norm)
-        _check.fraction(friction=friction)
-        multiplier = (
-            sampling.inclusion_rate / clip_norm * math.sqrt(2 * friction * temperature / step_size)
-        )
-        return cls(
-            release=GaussianSum(
-                sampling=sampling,
-                clip_norm=clip_norm,
-                noise_multiplier=multiplier,
-                clipping=clipping or Flat(),
-                chunk_size=chunk_size,
-            ),
-            step_size=step_size,
-            friction=friction,
-            schedule=schedule or Constant(),
-            noise_power=FIXED_TEMPERATURE,
-        )
-
-    @classmethod
-    def fixed_noise(
-        cls,
-        *,
-        release: GaussianSum,
-        step_size: float,
-        friction: float,
-        schedule: Schedule | None = None,
-    ) -> "SGHMC":
-        """Returns a sampler with the noise that the budget asks for; its temperature follows."""
-        return cls(
-            release=release,
-            step_size=step_size,
-            friction=friction,
-            schedule=schedule or Constant(),
-        )
-
-    @classmethod
-    def non_private(
-        cls,
-        *,
-        sampling: Sampling,
-        step_size: float,
-        friction: float,
-        temperature: float = 1.0,
-        schedule: Schedule | None = None,
-        chunk_size: int | None = None,
-    ) -> "SGHMC":
-        """Returns plain SGHMC: no clip, friction's noise by the method, epsilon infinite."""
-        return cls(
-            release=GaussianSum.non_private(sampling=sampling, chunk_size=chunk_size),
-            step_size=step_size,
-            friction=friction,
-            schedule=schedule or Constant(),
-            langevin_temperature=temperature,
-        )
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model; chains start at rest."""
@@ -200,5 +131,6 @@ class SGHMC(Langevin):
 
         return Kernel(init, step, lambda state: state.params, Points())
 
-    def _temperature_of(self, step_size: Scalar, std: Scalar) -> Scalar:
-        return step_size * std**2 / (2 * self.friction)
+    @property
+    def _heat(self) -> float:
+        return 1 / (2 * self.friction)

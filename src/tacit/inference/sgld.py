@@ -8,22 +8,22 @@ import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
-from tacit.inference.langevin import FIXED_TEMPERATURE, Langevin, LangevinInfo
+from tacit.inference.langevin import Langevin, LangevinInfo
 from tacit.inference.method import (
     Kernel,
     Objective,
     add_regulariser,
+    declare,
     objective_of,
     potential_gradient,
 )
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
-from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
 from tacit.rng import normal_like
 from tacit.samplers import Points
-from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+from tacit.typing import Array, Key, Params, Record, Tree
 
 __all__ = ["SGLD"]
 
@@ -35,6 +35,12 @@ class SGLDState(NamedTuple):
     step: Array
 
 
+@declare(
+    name="sgld",
+    summary="draws, by Langevin dynamics whose noise is the privacy noise",
+    citations=("welling2011bayesian", "wang2015privacy"),
+    is_chain=True,
+)
 @dataclass(frozen=True, kw_only=True)
 class SGLD(Langevin):
     """Langevin steps on ``U(w) = sum of losses - log p(w)``; the engine adds the noise.
@@ -75,44 +81,6 @@ class SGLD(Langevin):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.non_negative(pre_noise=self.pre_noise)
-
-    @classmethod
-    def fixed_temperature(
-        cls,
-        *,
-        sampling: Sampling,
-        clip_norm: float,
-        step_size: float,
-        temperature: float = 1.0,
-        schedule: Schedule | None = None,
-        clipping: Clipping | None = None,
-        chunk_size: int | None = None,
-    ) -> "SGLD":
-        """Returns a sampler at a given temperature: ``s = (2 q / C) sqrt(temperature / h)``.
-
-        Calibration then changes the step size: a smaller budget means smaller steps.
-        """
-        _check.positive(temperature=temperature, step_size=step_size, clip_norm=clip_norm)
-        multiplier = 2 * sampling.inclusion_rate / clip_norm * math.sqrt(temperature / step_size)
-        return cls(
-            release=GaussianSum(
-                sampling=sampling,
-                clip_norm=clip_norm,
-                noise_multiplier=multiplier,
-                clipping=clipping or Flat(),
-                chunk_size=chunk_size,
-            ),
-            step_size=step_size,
-            schedule=schedule or Constant(),
-            noise_power=FIXED_TEMPERATURE,
-        )
-
-    @classmethod
-    def fixed_noise(
-        cls, *, release: GaussianSum, step_size: float, schedule: Schedule | None = None
-    ) -> "SGLD":
-        """Returns a sampler with the noise that the budget asks for; its temperature follows."""
-        return cls(release=release, step_size=step_size, schedule=schedule or Constant())
 
     @classmethod
     def zhang(
@@ -165,24 +133,6 @@ class SGLD(Langevin):
             pre_noise=pre_noise,
         )
 
-    @classmethod
-    def non_private(
-        cls,
-        *,
-        sampling: Sampling,
-        step_size: float,
-        temperature: float = 1.0,
-        schedule: Schedule | None = None,
-        chunk_size: int | None = None,
-    ) -> "SGLD":
-        """Returns plain SGLD: no clip, Langevin noise by the method, epsilon infinite."""
-        return cls(
-            release=GaussianSum.non_private(sampling=sampling, chunk_size=chunk_size),
-            step_size=step_size,
-            schedule=schedule or Constant(),
-            langevin_temperature=temperature,
-        )
-
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
         objective = objective_of(model)
@@ -208,8 +158,9 @@ class SGLD(Langevin):
 
         return Kernel(init, step, lambda state: state.params, Points())
 
-    def _temperature_of(self, step_size: Scalar, std: Scalar) -> Scalar:
-        return step_size * (std / 2) ** 2
+    @property
+    def _heat(self) -> float:
+        return 1 / 4
 
     def _gradient(self, key: Key, objective: Objective, state: SGLDState, records: Record) -> Tree:
         params, multiplier = state.params, self._noise.override(state.step)

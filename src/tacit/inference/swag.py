@@ -1,14 +1,15 @@
 """Averages of iterates: Gaussians and means of what a method releases anyway, for nothing."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.method import Around, Info, Kernel, Method, State
+from tacit.inference.method import Around, Info, Kernel, Method, State, TableSettings, declare
+from tacit.inference.sgd import SGD
 from tacit.models import Model
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
@@ -40,6 +41,11 @@ class AverageInfo(NamedTuple):
     num_taken: Scalar
 
 
+@declare(
+    name="iterate_average",
+    summary="the mean of the iterates of another method",
+    citations=("polyak1992acceleration",),
+)
 @dataclass(frozen=True, kw_only=True)
 class IterateAverage(Around):
     """Retains the mean of a method's iterates instead of its last one.
@@ -85,6 +91,12 @@ class IterateAverage(Around):
         return kernel._replace(init=init, step=step, retain=retain)
 
 
+@declare(
+    name="swag",
+    summary="a Gaussian, fitted to the iterates of SGD",
+    citations=("maddox2019simple",),
+    relative_rate=1 / 15,
+)
 @dataclass(frozen=True, kw_only=True)
 class SWAG(Around):
     """Retains a Gaussian fitted to a method's iterates: their mean, spread and main directions.
@@ -121,6 +133,13 @@ class SWAG(Around):
             raise InvalidArgumentError(
                 "rank must be 0 or at least 2; got 1. One deviation has no covariance."
             )
+
+    @classmethod
+    def for_table(cls, settings: TableSettings) -> Self:
+        """Returns the Gaussian of the second half of a descent."""
+        start = settings.num_steps // 2
+        rank = min(10, settings.num_steps - start)
+        return cls(base=SGD.for_table(settings), start=start, rank=rank)
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

@@ -1,7 +1,7 @@
 """Variational inference by reparameterised gradients: Bayes by backprop, private."""
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,14 @@ import optax
 
 from tacit import _check
 from tacit.inference.guides import Guide, MeanField, expected_log_prior
-from tacit.inference.method import Kernel, Objective, OneRelease, objective_of
+from tacit.inference.method import (
+    Kernel,
+    Objective,
+    OneRelease,
+    TableSettings,
+    declare,
+    objective_of,
+)
 from tacit.inference.schedules import Constant, Schedule
 from tacit.inference.sgd import descent
 from tacit.models import Model
@@ -37,6 +44,12 @@ class RecordDraws:
 Draws: TypeAlias = SharedDraws | RecordDraws
 
 
+@declare(
+    name="vi",
+    summary="a Gaussian, by variational inference",
+    citations=("jalko2017differentially",),
+    relative_rate=1 / 15,
+)
 @dataclass(frozen=True, kw_only=True)
 class VI(OneRelease):
     """Minimises the expected loss under a guide plus its divergence from the prior.
@@ -94,6 +107,12 @@ class VI(OneRelease):
             num_particles=num_particles,
             draws=draws or SharedDraws(),
         )
+
+    @classmethod
+    def for_table(cls, settings: TableSettings) -> Self:
+        """Returns a mean-field Gaussian, learnt by descent with momentum."""
+        optimizer = optax.sgd(settings.learning_rate, momentum=0.9)
+        return cls(release=settings.release, optimizer=optimizer, guide=MeanField(init_std=0.03))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

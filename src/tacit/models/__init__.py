@@ -10,9 +10,16 @@ from tacit.models.base import (
     Network,
     Prediction,
     Prior,
+    part,
 )
-from tacit.models.bayesian import bayesian, extract_features, model_from_spec, with_front_end
-from tacit.models.front_end import FixedFrontEnd, Whitened, draw_shapes
+from tacit.models.bayesian import bayesian, model_from_spec
+from tacit.models.front_end import (
+    FixedFrontEnd,
+    Whitened,
+    draw_shapes,
+    extract_features,
+    with_front_end,
+)
 from tacit.models.layers import Activation
 from tacit.models.likelihoods import (
     Bernoulli,
@@ -67,5 +74,6 @@ __all__ = [
     "from_nnx",
     "from_program",
     "model_from_spec",
+    "part",
     "with_front_end",
 ]

@@ -10,26 +10,39 @@ by chance (`draw_shapes`), so nothing is paid for it.
 
 import dataclasses
 import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+from jax import lax
 from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.models.base import FrontEnd
-from tacit.models.networks import CNN, MLP
+from tacit.models.base import (
+    FrontEnd,
+    Model,
+    Network,
+    Prediction,
+    from_spec,
+    is_part,
+    part,
+    spec_of,
+)
 from tacit.models.scattering import Scattering
-from tacit.models.steps import Encode, Step, run
-from tacit.typing import Array, Input, Key, Params
+from tacit.models.steps import Encode, Image, Step, Stepwise, Vector, run
+from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
 __all__ = [
     "FixedFrontEnd",
     "Whitened",
     "Whitening",
     "draw_shapes",
+    "extract_features",
+    "with_front_end",
 ]
 
 Floats = NDArray[np.float64]
@@ -97,6 +110,7 @@ class Whitening:
         return (x - jnp.asarray(self.mean, x.dtype)) @ jnp.asarray(self.matrix, x.dtype)
 
 
+@part(FrontEnd)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Whitened:
     """The principal components of scattering features of drawn shapes, made more equal.
@@ -168,9 +182,6 @@ class Whitened:
         return self.map(jnp.ravel(self.base(x)))
 
 
-"""What takes features of an image."""
-
-
 @functools.lru_cache(maxsize=4)
 def _whitening(front_end: Whitened) -> Whitening:
     # In double precision: the components of nearly equal variance are then the same everywhere.
@@ -194,6 +205,7 @@ def _whitening(front_end: Whitened) -> Whitening:
     return Whitening(mean, vectors * gains)
 
 
+@part(Network)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedFrontEnd:
     """A network that sees features of an image in place of its pixels.
@@ -204,46 +216,46 @@ class FixedFrontEnd:
 
     Attributes:
       front_end: takes the features.
-      head: the network on them: an `MLP` with ``front_end.num_features`` inputs, or a `CNN` with
-        ``front_end.output_shape``.
+      head: the network on them: an `MLP` with ``front_end.num_features`` inputs, a `CNN` with
+        ``front_end.output_shape``, or another network that has steps.
 
     Example:
-      >>> import jax
-      >>> from tacit.models import Scattering
+      >>> from tacit.models import MLP
       >>> front_end = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=None)
       >>> head = MLP(num_inputs=front_end.num_features, num_outputs=10)
       >>> network = FixedFrontEnd(front_end=front_end, head=head)
       >>> params = network.init(jax.random.key(0))
-      >>> network.apply(params, jax.numpy.ones((8, 8)), jax.random.key(1)).shape
+      >>> network.apply(params, jnp.ones((8, 8)), jax.random.key(1)).shape
       (10,)
     """
 
     front_end: FrontEnd
-    head: MLP | CNN
+    head: Stepwise
 
     def __post_init__(self) -> None:
         if not isinstance(self.front_end, FrontEnd):
             raise InvalidArgumentError(
                 f"front_end must be a front end such as Scattering(); got {self.front_end!r}."
             )
-        # Exact types: what the head does must be what its description says.
-        if type(self.head) not in (MLP, CNN):
-            raise InvalidArgumentError(f"head must be an MLP or a CNN; got {self.head!r}.")
-        given, needed = (
-            (f"num_inputs={self.head.num_inputs}", f"num_inputs={self.front_end.num_features}")
-            if isinstance(self.head, MLP)
-            else (
-                f"input_shape={self.head.input_shape}",
-                f"input_shape={self.front_end.output_shape}",
-            )
-        )
+        # Of a registered class, and no subclass: what is run here are its steps, not its `apply`.
+        is_known = isinstance(self.head, Stepwise) and is_part(self.head, Network)
+        match self.head.steps[0] if is_known else None:
+            case Vector(size=size):
+                given, needed = f"num_inputs={size}", f"num_inputs={self.front_end.num_features}"
+            case Image(shape=shape):
+                given, needed = f"input_shape={shape}", f"input_shape={self.front_end.output_shape}"
+            case _:
+                raise InvalidArgumentError(
+                    "head must be an MLP or a CNN, or another registered network whose steps begin"
+                    f" with a vector or an image; got {self.head!r}."
+                )
         if given != needed:
             raise InvalidArgumentError(
                 f"the head must have {needed}, the features of {self.front_end}; got {given}."
             )
 
     @property
-    def num_outputs(self) -> int:
+    def num_outputs(self) -> int | None:
         """How many numbers come out."""
         return self.head.num_outputs
 
@@ -259,3 +271,102 @@ class FixedFrontEnd:
     def steps(self) -> tuple[Step, ...]:
         """What `apply` does, in order."""
         return (Encode(self.front_end), *self.head.steps)
+
+
+def extract_features(front_end: FrontEnd, x: Input, *, batch_size: int = 64) -> Array:
+    """Returns the features of many images, to train a head on: ``records._replace(x=...)``.
+
+    Guarantee:
+      Each row of features depends on its own row only, so a table of features has the same units
+      of privacy as the table of images. It is as private as that one: it is for training, and not
+      for publication.
+
+    Args:
+      front_end: takes the features.
+      x: images ``(num_records, height, width)``, with a channel axis or without; where a record is
+        a person with several rows, ``(num_records, num_rows, height, width)``.
+      batch_size: how many images are looked at together; it bounds the memory beside the result,
+        which is 4 bytes for each of ``front_end.num_features`` numbers an image.
+
+    Example:
+      >>> from tacit.models import Scattering
+      >>> front_end = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=None)
+      >>> extract_features(front_end, jnp.ones((5, 8, 8))).shape
+      (5, 2, 2, 9)
+    """
+    _check.positive_integer(batch_size=batch_size)
+    x, image_shape = jnp.asarray(x), front_end.image_shape
+    leading = x.shape[:-1] if x.shape[-3:] == (*image_shape, 1) else x.shape
+    if leading[-2:] != image_shape or len(leading) < 3:
+        raise InvalidArgumentError(
+            f"x must be a table of images, (num_records, {image_shape[0]}, {image_shape[1]}); got "
+            f"shape {x.shape}. One image by itself: front_end(x)."
+        )
+    images = x.reshape(-1, *image_shape)
+    fill = _compiled_features(front_end, min(batch_size, len(images)))
+    features = jnp.zeros(
+        (len(images), *front_end.output_shape), jnp.promote_types(images.dtype, jnp.float32)
+    )
+    for start in range(0, len(images), batch_size):
+        features = fill(features, images, start)
+    return features.reshape(*leading[:-2], *front_end.output_shape)
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled_features(
+    front_end: FrontEnd, batch_size: int
+) -> Callable[[Array, Array, int], Array]:
+    def fill(features: Array, images: Array, start: int) -> Array:
+        # Beyond the end, JAX reaches back for a whole batch, here and below alike.
+        batch = lax.dynamic_slice_in_dim(images, start, batch_size)
+        found = jax.vmap(front_end)(batch)
+        return lax.dynamic_update_slice_in_dim(features, found, start, 0)
+
+    return jax.jit(fill, donate_argnums=0)  # in place: there is one table of features
+
+
+def with_front_end(model: Model, front_end: FrontEnd) -> Model:
+    """Returns the model of whole images, for a model of their features.
+
+    The parameters are the same, and so is what they say: put it in the place of the model of a
+    posterior that was trained on features, and the posterior, with its statement, is one of the
+    network on images: ``dataclasses.replace(posterior, model=with_front_end(...))``.
+
+    Args:
+      model: of features ``(height, width, channels)``, as `extract_features` returns.
+      front_end: what the features were taken with.
+
+    Example:
+      >>> from tacit.models import MLP, Categorical, FlatPrior, Scattering, bayesian
+      >>> front_end = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=None)
+      >>> head = MLP(num_inputs=front_end.num_features, num_outputs=3)
+      >>> model = bayesian(head, prior=FlatPrior(), likelihood=Categorical(num_classes=3))
+      >>> whole = with_front_end(model, front_end)
+      >>> params = model.init(jax.random.key(0))
+      >>> whole.predict(params, jnp.ones((8, 8)), jax.random.key(1)).shape
+      (3,)
+      >>> whole.spec["network"]["kind"]
+      'FixedFrontEnd'
+    """
+
+    def log_likelihood(params: Params, record: Record, key: Key) -> Scalar:
+        return model.log_likelihood(params, record._replace(x=front_end(record.x)), key)
+
+    def predict(params: Params, x: Input, key: Key) -> Prediction:
+        return model.predict(params, front_end(x), key)
+
+    return model._replace(
+        log_likelihood=log_likelihood,
+        predict=predict,
+        spec=_spec_with_front_end(model.spec, front_end),
+    )
+
+
+def _spec_with_front_end(
+    spec: Mapping[str, Any] | None, front_end: FrontEnd
+) -> Mapping[str, Any] | None:
+    if spec is None:
+        return None
+    head = from_spec(spec["network"], Network)
+    network = spec_of(FixedFrontEnd(front_end=front_end, head=head), Network)
+    return None if network is None else {**spec, "network": network}

@@ -7,6 +7,7 @@ numbers, of shape ``()`` or ``(1,)``.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.models.base import Moments
+from tacit.models.base import Likelihood, Moments, part
 from tacit.typing import Array, Scalar
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "FixedGaussian",
     "HeteroscedasticGaussian",
     "LearntGaussian",
+    "ParameterFree",
     "PoissonCounts",
+    "WorstAtCorner",
 ]
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -38,9 +41,8 @@ def _scalar(y: Array) -> Array:
     return jnp.reshape(y, ())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _WithoutParameters:
-    """The part that is the same for every likelihood without parameters of its own."""
+class ParameterFree:
+    """What likelihoods share that have no parameters of their own."""
 
     def init(self) -> dict[str, Array]:
         """Returns no parameters."""
@@ -57,8 +59,29 @@ class _WithoutParameters:
         return jnp.zeros(())
 
 
+class WorstAtCorner:
+    """What likelihoods share whose density, along each output, first rises and then falls.
+
+    Then it is least, over a box of outputs, at one of the corners.
+
+    Example:
+      >>> lower, upper = jnp.array([-1.0]), jnp.array([2.0])
+      >>> round(float(Bernoulli().worst_log_prob({}, lower, upper, jnp.array(0))), 3)
+      -2.127
+    """
+
+    def worst_log_prob(
+        self: Likelihood, params: Mapping[str, Any], lower: Array, upper: Array, y: Array
+    ) -> Scalar:
+        """Returns the least log density of ``y`` at a corner of the box."""
+        choices = jnp.array(list(itertools.product((0, 1), repeat=self.num_outputs)))
+        corners = jnp.take_along_axis(jnp.stack([lower, upper]), choices, axis=0)
+        return jnp.min(jax.vmap(lambda corner: self.log_prob(params, corner, y))(corners))
+
+
+@part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Categorical(_WithoutParameters):
+class Categorical(ParameterFree):
     """One of several classes, numbered from zero, from one logit each.
 
     Example:
@@ -84,14 +107,26 @@ class Categorical(_WithoutParameters):
         log_prob = jnp.sum(jnp.where(is_class, jax.nn.log_softmax(outputs), 0.0))
         return jnp.where(jnp.any(is_class), log_prob, jnp.nan)
 
+    def worst_log_prob(
+        self, params: Mapping[str, Any], lower: Array, upper: Array, y: Array
+    ) -> Scalar:
+        """Returns it for the least logit of class ``y`` and the greatest of all others."""
+        is_class = jnp.arange(self.num_classes) == _scalar(y)
+        return self.log_prob(params, jnp.where(is_class, lower, upper), y)
+
+    def logits(self, outputs: Array) -> Array:
+        """Returns the outputs, which are the logits."""
+        return outputs
+
     def predict(self, params: Mapping[str, Any], outputs: Array) -> Array:
         """Returns the class probabilities."""
         del params
         return jax.nn.softmax(outputs)
 
 
+@part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bernoulli(_WithoutParameters):
+class Bernoulli(ParameterFree, WorstAtCorner):
     """Zero or one, from the logit of one.
 
     Example:
@@ -111,14 +146,19 @@ class Bernoulli(_WithoutParameters):
         log_prob = jax.nn.log_sigmoid(jnp.where(y == 1, outputs[0], -outputs[0]))
         return jnp.where((y == 0) | (y == 1), log_prob, jnp.nan)
 
+    def logits(self, outputs: Array) -> Array:
+        """Returns zero, and the output."""
+        return jnp.concatenate([jnp.zeros_like(outputs), outputs])
+
     def predict(self, params: Mapping[str, Any], outputs: Array) -> Array:
         """Returns the probabilities of zero and of one."""
         del params
         return jax.nn.sigmoid(jnp.stack([-outputs[0], outputs[0]]))
 
 
+@part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FixedGaussian(_WithoutParameters):
+class FixedGaussian(ParameterFree, WorstAtCorner):
     """A real target around the output, with noise of known standard deviation.
 
     Example:
@@ -148,8 +188,9 @@ class FixedGaussian(_WithoutParameters):
         return Moments(outputs[0], jnp.full_like(outputs[0], self.std**2))
 
 
+@part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearntGaussian:
+class LearntGaussian(WorstAtCorner):
     """A real target around the output, with noise whose standard deviation is learnt.
 
     The parameters have one more leaf, ``log_std``. The network's prior would usually pin it to
@@ -202,8 +243,9 @@ class LearntGaussian:
         return Moments(outputs[0], jnp.exp(2 * params["log_std"]))
 
 
+@part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HeteroscedasticGaussian(_WithoutParameters):
+class HeteroscedasticGaussian(ParameterFree, WorstAtCorner):
     """A real target whose mean and noise both depend on the input.
 
     The first output is the mean; the variance is softplus of the second plus a floor, without
@@ -237,8 +279,9 @@ class HeteroscedasticGaussian(_WithoutParameters):
         return Moments(outputs[0], jax.nn.softplus(outputs[1]) + self.min_variance)
 
 
+@part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PoissonCounts(_WithoutParameters):
+class PoissonCounts(ParameterFree, WorstAtCorner):
     """A count, from the log of its rate.
 
     Example:

@@ -12,12 +12,13 @@ import jax.numpy as jnp
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.models import layers
+from tacit.models.base import Network, part
 from tacit.models.layers import Activation, Pair, check_activation
 from tacit.models.steps import (
     Activate,
     Average,
     Convolve,
-    Dense,
+    DenseMap,
     Drop,
     Image,
     Maximum,
@@ -30,6 +31,7 @@ from tacit.typing import Array, Input, Key, Params
 __all__ = ["CNN", "MLP", "AveragePool", "Conv", "EmbeddingBag", "MaxPool", "Shape", "Stage"]
 
 
+@part(Network)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MLP:
     """Dense layers with an activation between them.
@@ -81,11 +83,11 @@ class MLP:
         """What `apply` does, in order."""
         steps: list[Step] = [Vector(self.num_inputs)]
         for i in range(len(self.hidden)):
-            steps += [Dense(f"dense_{i}"), Activate(self.activation)]
+            steps += [DenseMap(f"dense_{i}"), Activate(self.activation)]
             if self.dropout:
                 # Place 0 is before the first layer: networks with this one as their head use it.
                 steps.append(Drop(self.dropout, place=i + 1))
-        return (*steps, Dense(f"dense_{len(self.hidden)}"))
+        return (*steps, DenseMap(f"dense_{len(self.hidden)}"))
 
 
 def check_dense(hidden: object, num_outputs: int, activation: object, dropout: float) -> None:
@@ -101,6 +103,7 @@ def check_dense(hidden: object, num_outputs: int, activation: object, dropout: f
     _check.fraction(zero=True, one=False, dropout=dropout)
 
 
+@part(Network)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddingBag:
     """The mean of the embeddings of an input's tokens, then dense layers.
@@ -196,6 +199,7 @@ def _num_positions(shape: Shape, window: int | Pair, stride: int | Pair, padding
     return rows, columns
 
 
+@part()
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conv:
     """A convolution followed by the network's activation.
@@ -227,6 +231,7 @@ class Conv:
         return rows, columns, self.features
 
 
+@part()
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaxPool:
     """The maximum over windows.
@@ -247,6 +252,7 @@ class MaxPool:
         return *_num_positions(shape, self.window, self.stride, (0, 0)), shape[2]
 
 
+@part()
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AveragePool:
     """The mean over windows.
@@ -270,6 +276,7 @@ class AveragePool:
 Stage: TypeAlias = Conv | MaxPool | AveragePool
 
 
+@part(Network)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CNN:
     """Stages on an image, flattened into dense layers.

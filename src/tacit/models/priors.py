@@ -2,21 +2,22 @@
 
 import dataclasses
 import math
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
+from tacit.models.base import IntegrablePrior, Prior, part
 from tacit.typing import Array, Params, Scalar
 
-__all__ = ["FlatPrior", "GaussianPrior", "LaplacePrior", "LeafPrior", "PerLeafPrior"]
+__all__ = ["FlatPrior", "GaussianPrior", "LaplacePrior", "PerLeafPrior"]
 
 _TINY = 2.0**-126
 """The smallest normal float32: divisions by a standard deviation of zero are by this instead."""
 
 
+@part(Prior)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianPrior:
     """Independent normal parameters with mean zero.
@@ -45,6 +46,7 @@ class GaussianPrior:
         return sum((jnp.sum(jnp.square(leaf / self.std)) for leaf in leaves), jnp.zeros(()))
 
 
+@part(Prior)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaplacePrior:
     """Independent Laplace parameters with mean zero; the gradient at zero is zero.
@@ -77,6 +79,7 @@ class LaplacePrior:
         return -distance / self.scale - _tree.size(mean) * math.log(2 * self.scale)
 
 
+@part(Prior)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FlatPrior:
     """No preference: an improper density of one, for maximum likelihood.
@@ -97,9 +100,7 @@ class FlatPrior:
         return jnp.zeros(())
 
 
-LeafPrior: TypeAlias = GaussianPrior | LaplacePrior | FlatPrior
-
-
+@part(Prior)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PerLeafPrior:
     """A default prior, and others for the leaves that are named.
@@ -118,8 +119,8 @@ class PerLeafPrior:
       Array(-2., dtype=float32)
     """
 
-    default: LeafPrior
-    overrides: tuple[tuple[str, LeafPrior], ...]
+    default: IntegrablePrior
+    overrides: tuple[tuple[str, IntegrablePrior], ...]
 
     def __post_init__(self) -> None:
         if not isinstance(self.overrides, tuple):
@@ -128,10 +129,10 @@ class PerLeafPrior:
                 f"got {self.overrides!r}."
             )
         for name, prior in (("default", self.default), *self.overrides):
-            if not isinstance(prior, LeafPrior):
+            if not isinstance(prior, IntegrablePrior):
                 raise InvalidArgumentError(
-                    f"the prior of {name!r} must be a GaussianPrior, LaplacePrior or FlatPrior; "
-                    f"got {prior!r}."
+                    f"the prior of {name!r} must be a GaussianPrior, LaplacePrior, FlatPrior or "
+                    f"another that has expected_log_prob; got {prior!r}."
                 )
 
     def log_prob(self, params: Params) -> Scalar:
@@ -150,7 +151,7 @@ class PerLeafPrior:
         pairs = zip(self._priors(mean), leaves, strict=True)
         return sum((prior.expected_log_prob(*leaf) for prior, leaf in pairs), jnp.zeros(()))
 
-    def _priors(self, params: Params) -> list[LeafPrior]:
+    def _priors(self, params: Params) -> list[IntegrablePrior]:
         """The prior of each leaf, in the order of the leaves."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(params)
         paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]

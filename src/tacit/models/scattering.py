@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.models.base import FrontEnd, part
 from tacit.typing import Array, Input
 
 __all__ = [
@@ -161,6 +162,7 @@ class _Average(Protocol[_Value]):
     ) -> _Value: ...
 
 
+@part(FrontEnd)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scattering:
     """The scattering transform of second order of a grey image, normalised in itself.

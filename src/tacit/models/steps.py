@@ -8,11 +8,12 @@ import dataclasses
 import math
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 
 from tacit.errors import InvalidArgumentError
 from tacit.models import layers
-from tacit.models.base import FrontEnd
+from tacit.models.base import FrontEnd, Network
 from tacit.models.layers import Activation, Pair
 from tacit.typing import Array, Input, Key, Params
 
@@ -21,7 +22,7 @@ __all__ = [
     "Affine",
     "Average",
     "Convolve",
-    "Dense",
+    "DenseMap",
     "Drop",
     "Encode",
     "Image",
@@ -56,7 +57,7 @@ class Vector:
     def __call__(self, params: Params, x: Input, key: Key) -> Array:
         """Returns the vector; refuses another number of entries."""
         del key
-        x = jnp.ravel(x).astype(params["dense_0"]["kernel"].dtype)
+        x = jnp.ravel(x).astype(_precision(params))
         if x.size != self.size:
             raise InvalidArgumentError(
                 f"an input must have num_inputs={self.size} numbers; got {x.size}. "
@@ -74,7 +75,7 @@ class Image:
     def __call__(self, params: Params, x: Input, key: Key) -> Array:
         """Returns the image, with its channel axis; refuses another shape."""
         del key
-        x = jnp.asarray(x).astype(params["dense_0"]["kernel"].dtype)
+        x = jnp.asarray(x).astype(_precision(params))
         if x.ndim == 2 and self.shape[2] == 1:
             x = x[..., None]
         if x.shape != self.shape:
@@ -86,7 +87,7 @@ class Image:
 
 
 @dataclasses.dataclass(frozen=True)
-class Dense:
+class DenseMap:
     """The affine map with the parameters ``name``."""
 
     name: str
@@ -181,17 +182,21 @@ class Activate:
 
 
 Shaping: TypeAlias = Vector | Image
-Affine: TypeAlias = Dense | Convolve | Average | Drop
+Affine: TypeAlias = DenseMap | Convolve | Average | Drop
 Step: TypeAlias = Encode | Shaping | Affine | Maximum | Activate
 
 
 @runtime_checkable
-class Stepwise(Protocol):
-    """A network that is a list of steps."""
+class Stepwise(Network, Protocol):
+    """A network that is a list of steps, so that its outputs can be bounded."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """What ``apply`` does, in order."""
+
+
+def _precision(params: Params) -> jnp.dtype:
+    return jnp.result_type(*jax.tree.leaves(params))
 
 
 def steps_of(network: object) -> tuple[Step, ...]:
@@ -199,13 +204,13 @@ def steps_of(network: object) -> tuple[Step, ...]:
 
     Example:
       >>> from tacit.models import MLP
-      >>> steps_of(MLP(num_inputs=4, hidden=(8,), num_outputs=3))[1:]
-      (Dense(name='dense_0'), Activate(activation=<Activation.RELU: 'relu'>), Dense(name='dense_1'))
+      >>> steps_of(MLP(num_inputs=4, num_outputs=3))
+      (Vector(size=4), DenseMap(name='dense_0'))
     """
     if not isinstance(network, Stepwise):
         raise InvalidArgumentError(
-            f"network must be an MLP or a CNN, whose layers have bounds, or one of them behind a "
-            f"FixedFrontEnd; got {network!r}. "
+            "network must be an MLP or a CNN, whose layers have bounds, one of them behind a "
+            f"FixedFrontEnd, or another network that has `steps`; got {network!r}. "
             "Tokens have no ball around them, and a plain function does not show its layers."
         )
     return network.steps

@@ -22,7 +22,7 @@ from numpyro.optim import _NumPyroOptim
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.inference.method import Kernel, Objective, add_regulariser
+from tacit.inference.method import Kernel, Objective, add_regulariser, declare
 from tacit.models.programs import SplitProgram
 from tacit.privacy.clipping.equations import bind, inlined
 from tacit.privacy.cost import composed, repeated
@@ -229,6 +229,11 @@ class SVIInfo(NamedTuple):
     loss: Scalar
 
 
+@declare(
+    name="program_svi",
+    summary="a guide of a NumPyro program, by variational inference",
+    citations=("jalko2017differentially",),
+)
 @dataclass(frozen=True, kw_only=True)
 class ProgramSVI:
     """Stochastic variational inference as NumPyro does it, with a private gradient.

@@ -14,6 +14,7 @@ import jinja2
 import markupsafe
 
 from tacit.errors import TacitError
+from tacit.inference.method import declarations
 from tacit.privacy.interpretation import explain_statement
 from tacit.privacy.statement import statement_from_json
 from tacit.privacy.statement.text import promise, sections
@@ -59,17 +60,6 @@ class Citation:
         return f"{authors} ({self.fields['year']}). {self.fields['title']}. {venue}."
 
 
-_METHODS = {
-    "SGD": ("abadi2016deep",),
-    "SGLD": ("welling2011bayesian", "wang2015privacy"),
-    "SGHMC": ("chen2014stochastic",),
-    "HMC": ("raisa2021differentially",),
-    "VI": ("jalko2017differentially",),
-    "ProgramSVI": ("jalko2017differentially",),
-    "IVON": ("shen2024variational",),
-    "SWAG": ("maddox2019simple",),
-    "Ensemble": ("lakshminarayanan2017simple",),
-}
 _ACCOUNTANTS = {
     "PLD": "doroshenko2022connect",
     "RDP": "mironov2017renyi",
@@ -112,7 +102,7 @@ def citations_of(
     found: dict[str, Citation] = {}
     for why, key in _used(statement, evaluation or {}, certificate or {}, audit or {}):
         if key not in found:
-            found[key] = replace(_references()[key], why=why)
+            found[key] = replace(_reference(key), why=why)
     return list(found.values())
 
 
@@ -122,8 +112,9 @@ def _used(
     certificate: Mapping[str, Any],
     audit: Mapping[str, Any],
 ) -> Iterator[tuple[str, str]]:
+    cited = {found.method.__name__: found.citations for found in declarations().values()}
     for name in str(statement["method"]).split(" of "):
-        yield from (("the method", key) for key in _METHODS.get(name, ()))
+        yield from (("the method", key) for key in cited.get(name, ()))
     yield "noise scaled to sensitivity", "dwork2006calibrating"
     if len(statement["releases_made"]) > 0:
         yield "clipped, noisy gradient sums", "abadi2016deep"
@@ -151,17 +142,28 @@ def _named(table: Mapping[str, str], text: Any, why: str) -> Iterator[tuple[str,
     yield from ((why, key) for word, key in table.items() if word in words)
 
 
+def _reference(key: str) -> Citation:
+    """The source of a key, or of an entry that a method brings along."""
+    return next(iter(_entries(key).values())) if key.startswith("@") else _references()[key]
+
+
 @functools.cache
 def _references() -> dict[str, Citation]:
-    """All sources by key; the file holds one plain field a line."""
+    """All sources by key."""
     file = importlib.resources.files("tacit.report") / "page" / "references.bib"
-    entries = re.findall(r"^@\w+\{(\w+),\n(.*?)^\}$", text := file.read_text("utf-8"), re.M | re.S)
-    bodies = [body.strip() for body in text.split("\n\n")]
+    return _entries(file.read_text("utf-8"))
+
+
+def _entries(text: str) -> dict[str, Citation]:
+    """Entries of BibTeX by key; each has one plain field a line."""
+    found = re.findall(r"^(@\w+\{(\w+),\n(.*?)^\})$", text, re.M | re.S)
+    if not found:
+        raise TacitError(f"a citation must be a BibTeX entry with one field a line; got {text!r}.")
     return {
         key: Citation(
             why="", bibtex=body, fields=dict(re.findall(r"^  (\w+) = \{(.*)\},$", lines, re.M))
         )
-        for (key, lines), body in zip(entries, bodies, strict=True)
+        for body, key, lines in found
     }
 
 

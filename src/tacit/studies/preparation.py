@@ -9,30 +9,17 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
 from tacit import _check
-from tacit.data import Categorical as CategoricalColumn
-from tacit.data import Scale, Schema, Target
+from tacit.data import CategoricalColumn, Scale, Schema, Target
 from tacit.data.columns import Column
-from tacit.errors import BudgetExceededError, InvalidArgumentError, TacitError
-from tacit.inference import (
-    IVON,
-    SGD,
-    SGHMC,
-    SGLD,
-    SWAG,
-    VI,
-    MeanField,
-    Method,
-    Plan,
-    calibrate,
-    data_free_clip_norm,
-    synthetic_records,
-)
+from tacit.errors import BudgetExceededError, TacitError
+from tacit.inference import Plan, calibrate, data_free_clip_norm, synthetic_records
+from tacit.inference.method import TableSettings, table_method
+from tacit.inference.plan import plan_for_table
 from tacit.models import (
     MLP,
     Bernoulli,
@@ -64,7 +51,6 @@ __all__ = [
 
 _CHUNK = 256
 _NUM_SYNTHETIC = 256
-_NUM_KEPT = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,14 +170,14 @@ def _model(
 
 
 def _plan(recipe: Recipe, num_records: int, *, is_private: bool) -> Plan:
+    assert recipe.learning_rate is not None
     assert recipe.num_steps is not None
-    num_steps = recipe.num_steps
-    method = _method(recipe, _release(recipe, num_records, is_private=is_private))
-    if recipe.method not in ("sgld", "sghmc"):
-        return Plan(method=method, num_steps=num_steps)
-    burn_in = num_steps // 2
-    thinning = max(1, (num_steps - burn_in) // _NUM_KEPT)
-    return Plan(method=method, num_steps=num_steps, burn_in=burn_in, thinning=thinning)
+    settings = TableSettings(
+        release=_release(recipe, num_records, is_private=is_private),
+        learning_rate=recipe.learning_rate,
+        num_steps=recipe.num_steps,
+    )
+    return plan_for_table(table_method(recipe.method), settings)
 
 
 def _release(recipe: Recipe, num_records: int, *, is_private: bool) -> GaussianSum:
@@ -208,36 +194,6 @@ def _release(recipe: Recipe, num_records: int, *, is_private: bool) -> GaussianS
         noise_multiplier=1.0 if is_private else 0.0,
         chunk_size=_CHUNK,
     )
-
-
-def _method(recipe: Recipe, release: GaussianSum) -> Method:
-    assert recipe.learning_rate is not None
-    assert recipe.num_steps is not None
-    rate, num_records = recipe.learning_rate, release.sampling.num_records
-    descent = SGD(release=release, optimizer=optax.sgd(rate, momentum=0.9))
-    # Without privacy there is no noise that could serve as Langevin noise.
-    temperature = 0.0 if release.is_private else 1.0
-    step_size = 2 * rate / num_records
-    match recipe.method:
-        case "sgld":
-            return SGLD(release=release, step_size=step_size, langevin_temperature=temperature)
-        case "sghmc":
-            return SGHMC(
-                release=release,
-                step_size=step_size,
-                friction=0.1,
-                langevin_temperature=temperature,
-            )
-        case "sgd":
-            return descent
-        case "swag":
-            start = recipe.num_steps // 2
-            return SWAG(base=descent, start=start, rank=min(10, recipe.num_steps - start))
-        case "vi":
-            return VI(release=release, optimizer=descent.optimizer, guide=MeanField(init_std=0.03))
-        case "ivon":
-            return IVON(release=release, learning_rate=rate)
-    raise InvalidArgumentError(f"method must be known; got {recipe.method!r}.")
 
 
 def _synthetic_features(schema: Schema, *, num_rows: int) -> NDArray[np.float32]:

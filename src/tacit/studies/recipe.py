@@ -1,27 +1,16 @@
 """A recipe: the settings of a fit, each chosen from public facts where it is left open."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.inference.method import table_method
 
-__all__ = ["TARGET_NOISE", "Facts", "MethodName", "Recipe", "clip_factor", "completed"]
-
-MethodName: TypeAlias = Literal["sgld", "sghmc", "sgd", "swag", "vi", "ivon"]
+__all__ = ["TARGET_NOISE", "Facts", "Recipe", "clip_factor", "completed"]
 
 TARGET_NOISE = 0.3
 """Standard deviation of a numeric target's noise before it is learnt; the range is two."""
-
-_RATE_OF_METHOD: dict[str, float] = {
-    "sgld": 1.0,
-    "sghmc": 0.1,
-    "sgd": 1 / 15,
-    "swag": 1 / 15,
-    "vi": 1 / 15,
-    "ivon": 0.01,
-}
-"""Learning rates beside that of SGLD, as on the census table of docs/how-to-choose.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +18,7 @@ class Recipe:
     """How a table is fitted. None leaves a setting to `completed`.
 
     Args:
-      method: the name of an inference method.
+      method: the name of an inference method, from `tacit.inference.method.table_methods`.
       hidden: widths of the hidden layers; ``()`` is logistic or linear regression.
       num_steps: updates. The noise is calibrated so that all of them together spend the budget.
       batch_size: expected number of records in a step; at least all of them is every record.
@@ -42,7 +31,7 @@ class Recipe:
       Recipe(method='sgd', hidden=(), num_steps=None, batch_size=None, clip_norm=None, ...)
     """
 
-    method: MethodName = "sgld"
+    method: str = "sgld"
     hidden: tuple[int, ...] | None = None
     num_steps: int | None = None
     batch_size: int | None = None
@@ -51,7 +40,7 @@ class Recipe:
     prior_std: float | None = None
 
     def __post_init__(self) -> None:
-        _check.one_of(get_args(MethodName), method=self.method)
+        table_method(self.method)
         if self.hidden is not None and not isinstance(self.hidden, tuple):
             raise InvalidArgumentError(
                 f"hidden must be a tuple of widths such as (32,), or (); got {self.hidden!r}."
@@ -97,7 +86,7 @@ def completed(recipe: Recipe, facts: Facts) -> Recipe:
     defaults = (_of_a_large_table if _is_large(facts) else _of_a_small_table)(facts)
     open_fields = {name: value for name, value in defaults.items() if getattr(recipe, name) is None}
     if "learning_rate" in open_fields:
-        open_fields["learning_rate"] *= _RATE_OF_METHOD[recipe.method]
+        open_fields["learning_rate"] *= table_method(recipe.method).relative_rate
     done = replace(recipe, **open_fields)
     assert done.batch_size is not None
     return replace(done, batch_size=min(done.batch_size, facts.num_records))

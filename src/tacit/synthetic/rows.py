@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.data import Categorical, Numeric, Scale, Schema, Target
+from tacit.data import CategoricalColumn, NumericColumn, Scale, Schema, Target
 from tacit.data.columns import Level
 from tacit.errors import InvalidArgumentError
 
@@ -30,8 +30,8 @@ def as_table(
     Example:
       >>> schema = Schema(
       ...     columns=(
-      ...         Numeric(name="age", low=17, high=90),
-      ...         Categorical(name="sex", categories=("Female", "Male")),
+      ...         NumericColumn(name="age", low=17, high=90),
+      ...         CategoricalColumn(name="sex", categories=("Female", "Male")),
       ...     ),
       ...     target=Target(name="ill", classes=("no", "yes")),
       ... )
@@ -53,17 +53,17 @@ def as_table(
 
 
 def _typed(
-    part: Numeric | Categorical | Target, values: NDArray[Any], whole: Collection[str]
+    part: NumericColumn | CategoricalColumn | Target, values: NDArray[Any], whole: Collection[str]
 ) -> "pd.Series[Any]":
     match part:
-        case Numeric(name=name, low=low, high=high):
+        case NumericColumn(name=name, low=low, high=high):
             numbers = np.asarray(values, np.float64)
             if name not in whole:
                 return pd.Series(np.clip(numbers, low, high))
             # Whole numbers of the range, also where its ends are not whole.
             rounded = np.clip(np.round(numbers), np.ceil(low), np.floor(high))
             return pd.Series(pd.array(rounded, dtype="Float64")).astype("Int64")
-        case Categorical(categories=levels):
+        case CategoricalColumn(categories=levels):
             return _levels(levels, np.where(values < len(levels), values, -1))
         case Target(name=name, classes=levels):
             if np.any((values < 0) | (values >= len(levels))):
@@ -108,8 +108,8 @@ class RowCode:
       >>> code = RowCode(
       ...     schema=Schema(
       ...         columns=(
-      ...             Numeric(name="hours", low=0, high=100),
-      ...             Categorical(name="sex", categories=("Female", "Male")),
+      ...             NumericColumn(name="hours", low=0, high=100),
+      ...             CategoricalColumn(name="sex", categories=("Female", "Male")),
       ...         ),
       ...         target=Target(name="ill", classes=("no", "yes")),
       ...     ),
@@ -134,7 +134,7 @@ class RowCode:
             if name not in numeric:
                 raise InvalidArgumentError(
                     f"whole and atoms must name numeric columns of the schema; got {name!r}. "
-                    f"Numeric are: {', '.join(numeric) or 'none'}."
+                    f"The numeric ones are: {', '.join(numeric) or 'none'}."
                 )
         for name, value in self.atoms:
             low, high = numeric[name].low, numeric[name].high
@@ -145,14 +145,14 @@ class RowCode:
                 )
 
     @property
-    def parts(self) -> tuple[Numeric | Categorical | Target, ...]:
+    def parts(self) -> tuple[NumericColumn | CategoricalColumn | Target, ...]:
         """The columns in order, the target last."""
         return (*self.schema.columns, self.schema.class_target)
 
     @property
-    def numeric(self) -> tuple[Numeric, ...]:
+    def numeric(self) -> tuple[NumericColumn, ...]:
         """The columns that have a position, in order."""
-        return tuple(column for column in self.schema.columns if isinstance(column, Numeric))
+        return tuple(column for column in self.schema.columns if isinstance(column, NumericColumn))
 
     @property
     def num_slots(self) -> tuple[int, ...]:
@@ -166,7 +166,7 @@ class RowCode:
         positions = [
             np.where(slot == CONTINUOUS, self._positions(column, frame[column.name]), 0.0)
             for column, slot in zip(self.schema.columns, slots, strict=True)
-            if isinstance(column, Numeric)
+            if isinstance(column, NumericColumn)
         ]
         labels = self.schema.encode_target(frame)
         return np.stack([*slots, labels, *positions], axis=1).astype(np.float32)
@@ -187,39 +187,41 @@ class RowCode:
             )
         return as_table(self.schema, values, whole=self.whole)
 
-    def _count(self, part: Numeric | Categorical | Target) -> int:
+    def _count(self, part: NumericColumn | CategoricalColumn | Target) -> int:
         match part:
-            case Numeric():
+            case NumericColumn():
                 return 2 + len(self._atoms(part))
-            case Categorical(categories=levels):
+            case CategoricalColumn(categories=levels):
                 return len(levels) + 1
             case Target(classes=levels):
                 return len(levels)
 
-    def _atoms(self, column: Numeric) -> tuple[float, ...]:
+    def _atoms(self, column: NumericColumn) -> tuple[float, ...]:
         return tuple(value for name, value in self.atoms if name == column.name)
 
-    def _ends(self, column: Numeric) -> tuple[float, float]:
+    def _ends(self, column: NumericColumn) -> tuple[float, float]:
         """Returns the range on the column's scale; a whole number owns half a unit on each side."""
         margin = 0.5 if column.name in self.whole else 0.0
         low, high = column.scale(np.array([column.low - margin, column.high + margin]))
         return float(low), float(high)
 
-    def _slots(self, column: Numeric | Categorical, values: "pd.Series[Any]") -> NDArray[np.int64]:
+    def _slots(
+        self, column: NumericColumn | CategoricalColumn, values: "pd.Series[Any]"
+    ) -> NDArray[np.int64]:
         features = column.encode(values)
-        if isinstance(column, Categorical):
+        if isinstance(column, CategoricalColumn):
             return np.argmax(features, axis=1)
         slots = np.where(features[:, -1] == 1, MISSING, CONTINUOUS)
         for slot, atom in enumerate(self._atoms(column), start=MISSING + 1):
             slots[_clipped(column, values) == atom] = slot
         return slots
 
-    def _positions(self, column: Numeric, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    def _positions(self, column: NumericColumn, values: "pd.Series[Any]") -> NDArray[np.float64]:
         low, high = self._ends(column)
         return (column.scale(_clipped(column, values)) - low) / (high - low)
 
 
-def _clipped(column: Numeric, values: "pd.Series[Any]") -> NDArray[np.float64]:
+def _clipped(column: NumericColumn, values: "pd.Series[Any]") -> NDArray[np.float64]:
     numbers = values.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
     return np.clip(numbers, column.low, column.high)
 

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from tacit import _check
-from tacit.data import Categorical, Numeric, Schema, Target
+from tacit.data import CategoricalColumn, NumericColumn, Schema, Target
 from tacit.data.columns import Column
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
@@ -69,9 +69,9 @@ def synthetic_tables(
 
     Example:
       >>> import numpyro, numpyro.distributions as dist
-      >>> from tacit.data import Numeric, Target
+      >>> from tacit.data import NumericColumn, Target
       >>> schema = Schema(
-      ...     columns=(Numeric(name="age", low=17, high=90),),
+      ...     columns=(NumericColumn(name="age", low=17, high=90),),
       ...     target=Target(name="ill", classes=("no", "yes")),
       ... )
       >>> def program(age=None, ill=None, num_records=None):
@@ -282,9 +282,9 @@ def table_utility(
       classifier: any of scikit-learn with probabilities; by default logistic regression.
 
     Example:
-      >>> from tacit.data import Numeric, Target
+      >>> from tacit.data import NumericColumn, Target
       >>> schema = Schema(
-      ...     columns=(Numeric(name="dose", low=0, high=10),),
+      ...     columns=(NumericColumn(name="dose", low=0, high=10),),
       ...     target=Target(name="ill", classes=("no", "yes")),
       ... )
       >>> table = pd.DataFrame({"dose": [1, 2, 8, 9], "ill": ["no", "no", "yes", "yes"]})
@@ -329,11 +329,11 @@ def _distance(part: Column | Target, ours: "pd.Series[Any]", theirs: "pd.Series[
                 np.bincount(part.encode(v), minlength=len(classes)) / len(v) for v in (ours, theirs)
             ]
             return _total_variation(*shares)
-        case Categorical():
+        case CategoricalColumn():
             return _total_variation(
                 part.encode(ours).mean(axis=0), part.encode(theirs).mean(axis=0)
             )
-        case Numeric():
+        case NumericColumn():
             # Without knots the features are a position in [-1, 1] and whether it is missing.
             plain = replace(part, knots=())
             (x, x_missing), (y, y_missing) = plain.encode(ours).T, plain.encode(theirs).T

@@ -16,7 +16,7 @@ from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.initialization import init_to_sample
 
 from tacit import _check
-from tacit.data import Numeric
+from tacit.data import NumericColumn
 from tacit.synthetic.rows import CONTINUOUS, RowCode
 from tacit.typing import Array, Key
 
@@ -45,7 +45,7 @@ class _Layout(NamedTuple):
 @functools.cache
 def _layout(code: RowCode) -> _Layout:
     counts = code.num_slots
-    is_numeric = [isinstance(part, Numeric) for part in code.parts]
+    is_numeric = [isinstance(part, NumericColumn) for part in code.parts]
     return _Layout(
         owner=np.repeat(np.arange(len(counts)), counts),
         number=np.concatenate([np.arange(count) for count in counts]),
@@ -165,10 +165,10 @@ def twin_program(code: RowCode, *, num_components: int = 16) -> Callable[..., No
 
     Example:
       >>> import jax
-      >>> from tacit.data import Categorical, Schema, Target
+      >>> from tacit.data import CategoricalColumn, Schema, Target
       >>> code = RowCode(
       ...     schema=Schema(
-      ...         columns=(Categorical(name="sex", categories=("Female", "Male")),),
+      ...         columns=(CategoricalColumn(name="sex", categories=("Female", "Male")),),
       ...         target=Target(name="ill", classes=("no", "yes")),
       ...     )
       ... )
