@@ -1,6 +1,7 @@
 """Fitting a table: records and what was prepared become a posterior that knows its columns."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -36,7 +37,6 @@ __all__ = [
     "fit_table",
     "load_fitted_table",
     "prediction_table",
-    "study_of",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -129,9 +129,16 @@ class TableFit(FittedTable):
         folder.mkdir(parents=True, exist_ok=True)
         save_checkpoint(self.fit.checkpoint, folder)
         texts = {
-            "study.toml": _toml.dumps(study_of(self.prepared)),
+            "study.toml": _toml.dumps(_study_of(self.prepared)),
             "schema.toml": self.schema.to_toml(),
-            "progress.json": _json([moment._asdict() for moment in self.progress]),
+            "progress.json": json.dumps(
+                [
+                    {"step": step, "epsilon": epsilon if math.isfinite(epsilon) else "infinity"}
+                    for step, epsilon in self.progress
+                ],
+                indent=2,
+            )
+            + "\n",
         }
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -226,7 +233,7 @@ def _restored(parts: dict[str, Any]) -> FittedTable:
     )
 
 
-def study_of(prepared: Prepared) -> dict[str, Any]:
+def _study_of(prepared: Prepared) -> dict[str, Any]:
     """Returns recipe and budget as executed, for TOML."""
     recipe = {
         name: list(value) if isinstance(value, tuple) else value
@@ -243,10 +250,6 @@ def study_of(prepared: Prepared) -> dict[str, Any]:
         },
         "recipe": recipe,
     }
-
-
-def _json(document: Any) -> str:
-    return json.dumps(document, indent=2) + "\n"
 
 
 def prediction_table(
