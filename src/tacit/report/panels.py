@@ -241,7 +241,7 @@ def _rows(record: DataSetRecord) -> Iterator[tuple[str, str, str, str]]:
         yield run.time, run.purpose, _steps(run), "secret" if run.is_secure else "INSECURE"
 
 
-def _steps(run: FinishedRunRecord) -> str:
+def _steps(run: RunRecord) -> str:
     if run.num_steps is None:
         return "–"
     return f"{run.steps_charged:,} of {run.num_steps:,}"

@@ -51,13 +51,14 @@ class Interrupted(Exception):  # noqa: N818
     Attributes:
       step: how many steps are kept.
       num_steps: of how many.
+      output: the folder.
       epsilon: what a statement of it would say: that of all steps that were declared, because
         it may have been stopped for what was seen of it. ``"infinity"`` without privacy.
     """
 
-    def __init__(self, step: int, num_steps: int, epsilon: float | str) -> None:
+    def __init__(self, step: int, num_steps: int, output: Path, epsilon: float | str) -> None:
         super().__init__(f"stopped after {step} of {num_steps} steps")
-        self.step, self.num_steps, self.epsilon = step, num_steps, epsilon
+        self.step, self.num_steps, self.output, self.epsilon = step, num_steps, output, epsilon
 
 
 def execute(
@@ -94,7 +95,7 @@ def execute(
             PrivacyWarning,
             stacklevel=2,
         )
-    return _run(study, prepared, records, ledger, progress, None)
+    return _run(study, prepared, records, ledger, progress=progress)
 
 
 def resume(
@@ -134,7 +135,7 @@ def resume(
     )
     checkpoint = load_checkpoint(study.output, prepared.plan, prepared.model, records)
     _require_same_start(checkpoint)
-    return _run(study, prepared, records, ledger, progress, checkpoint)
+    return _run(study, prepared, records, ledger, progress=progress, checkpoint=checkpoint)
 
 
 def _run(
@@ -142,8 +143,9 @@ def _run(
     prepared: Prepared,
     records: Record | OnHost,
     ledger: Ledger | None,
+    *,
     progress: OnProgress | None,
-    checkpoint: Checkpoint | None,
+    checkpoint: Checkpoint | None = None,
 ) -> TableFit:
     executed = replace(
         study,
@@ -182,7 +184,7 @@ def _run(
         except KeyboardInterrupt:
             if folder.has_begun:
                 folder.write_progress()
-            raise _interrupted(prepared, folder.last) from None
+            raise _interrupted(prepared, folder) from None
         except TacitError as error:
             if folder.has_begun:  # others drew on the ledger meanwhile, or the disk is full
                 folder.write_progress()
@@ -210,8 +212,9 @@ def _num_steps(prepared: Prepared) -> int:
     return prepared.plan.num_steps
 
 
-def _interrupted(prepared: Prepared, last: Checkpoint | None) -> Interrupted:
+def _interrupted(prepared: Prepared, folder: RunFolder) -> Interrupted:
     epsilon: float | str = 0.0
+    last = folder.last
     if last is not None:
         claim = claim_of(
             last.cost.event,
@@ -221,7 +224,7 @@ def _interrupted(prepared: Prepared, last: Checkpoint | None) -> Interrupted:
         )
         is_private = math.isfinite(claim.budget.epsilon)
         epsilon = claim.budget.spent(claim.cost) if is_private else "infinity"
-    return Interrupted(_step(last), _num_steps(prepared), epsilon)
+    return Interrupted(_step(last), _num_steps(prepared), folder.path, epsilon)
 
 
 def _num_bytes(prepared: Prepared) -> int:
@@ -371,9 +374,7 @@ def _prepare_everywhere(
     epsilon, delta, noise_scale, settings = json.loads(chosen)
     recipe = Recipe(**{**settings, "hidden": tuple(settings["hidden"])})
     budget = Budget(epsilon, delta) if math.isfinite(epsilon) else Budget.non_private()
-    return prepare(
-        schema, recipe, num_records=num_records, budget=budget, noise_scale=noise_scale
-    )
+    return prepare(schema, recipe, num_records=num_records, budget=budget, noise_scale=noise_scale)
 
 
 def _budget(study: Study, schema: Schema, num_records: int, ledger: Ledger | None) -> Budget:

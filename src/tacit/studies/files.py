@@ -25,7 +25,7 @@ def read_text(path: Path, *, what: str) -> str:
         reason = error.strerror or "it cannot be opened"
     except UnicodeDecodeError:
         reason = "not UTF-8 text"
-    raise InvalidArgumentError(f"{what} must be a file that can be read; {str(path)!r}: {reason}.")
+    raise InvalidArgumentError(f"{what} must be a file; {str(path)!r} cannot be read ({reason}).")
 
 
 def read_schema(path: Path) -> Schema:

@@ -84,9 +84,10 @@ class Terms:
             raise InvalidArgumentError(
                 "`ledger` and `data_set` go together: the file, and what it calls these records."
             )
-        needy = [name for name in ("delta", "ledger", "groups", "seed") if getattr(self, name)]
-        if self.epsilon is None and needy:
-            names = ", ".join(f"`{name}`" for name in needy)
+        needy = ("delta", "ledger", "groups", "seed")
+        given = [f"`{name}`" for name in needy if getattr(self, name) is not None]
+        if self.epsilon is None and given:
+            names = ", ".join(given)
             raise InvalidArgumentError(f"{names} needs `epsilon`, what may be spent.")
 
     @property
@@ -277,9 +278,7 @@ class _Labelled:
         return document
 
 
-def _people(
-    terms: Terms, fitted: FittedTable, frame: pd.DataFrame
-) -> NDArray[np.int64] | None:
+def _people(terms: Terms, fitted: FittedTable, frame: pd.DataFrame) -> NDArray[np.int64] | None:
     """Returns whose each row is, where units of privacy are people."""
     if terms.groups is None:
         if terms.epsilon is not None and fitted.statement["unit"].startswith("one person"):

@@ -130,8 +130,7 @@ class Study:
             )
         if not self.is_private and self.ledger is not None:
             raise InvalidArgumentError(
-                "an infinite epsilon promises nothing, which no budget can pay; leave out"
-                " `ledger`."
+                "an infinite epsilon promises nothing, which no budget can pay; leave out `ledger`."
             )
 
     @property
@@ -191,13 +190,11 @@ def make_study(settings: Mapping[str, Any]) -> Study:
     recipe = {name: given.pop(name) for name in KEYS["recipe"] if name in given}
     if "hidden" in recipe:
         recipe["hidden"] = tuple(recipe["hidden"])
-    paths = {name: Path(given.pop(name)) for name in _PATHS if name in given}
-    return Study(**given, **paths, recipe=Recipe(**recipe))
+    given |= {name: Path(given[name]) for name in _PATHS if name in given}
+    return Study(**given, recipe=Recipe(**recipe))
 
 
-def read_study(
-    path: str | os.PathLike[str], *, changes: Mapping[str, Any] | None = None
-) -> Study:
+def read_study(path: str | os.PathLike[str], *, changes: Mapping[str, Any] | None = None) -> Study:
     """Returns the study in a TOML file; unknown keys and wrong types are named.
 
     Args:

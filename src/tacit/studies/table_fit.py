@@ -16,16 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _check
 from tacit.data import NumericTarget, Schema, Target, _toml
-from tacit.errors import TacitError
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import Checkpoint, Fit, fit, save_checkpoint
 from tacit.inference.checkpoint import OnProgress
 from tacit.metrics import ClassificationUncertainty, RegressionUncertainty, gaussian_interval
 from tacit.models import model_from_spec
 from tacit.posterior import Posterior, load_posterior, predict
+from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.statement import statement_from_json
 from tacit.samplers import sampler_from_spec, sampler_spec
-from tacit.studies.preparation import Prepared
+from tacit.studies.files import read_text
+from tacit.studies.preparation import Prepared, prepare
+from tacit.studies.recipe import Recipe
 from tacit.tables import Distributed, OnHost
 from tacit.typing import Record
 
@@ -36,8 +39,11 @@ __all__ = [
     "TableFit",
     "fit_table",
     "load_fitted_table",
+    "load_prepared",
     "prediction_table",
 ]
+
+_ACCOUNTANTS = {accountant.name: accountant for accountant in (PLD(), RDP(), GDP())}
 
 Floats: TypeAlias = NDArray[np.float64]
 Predicted: TypeAlias = ClassificationUncertainty[Floats] | RegressionUncertainty[Floats]
@@ -216,6 +222,32 @@ def load_fitted_table(directory: str | os.PathLike[str]) -> FittedTable:
     posterior = load_posterior(folder)
     statement = statement_from_json(posterior.statement)
     return FittedTable(schema=schema, posterior=posterior, statement_text=str(statement))
+
+
+def load_prepared(directory: str | os.PathLike[str]) -> Prepared:
+    """Returns what the folder of a run says was prepared, to be run again or audited.
+
+    Its noise is calibrated anew, to the run's own budget.
+
+    Raises:
+      InvalidArgumentError: where the folder does not say it.
+    """
+    folder = Path(directory)
+    study = _toml.loads(read_text(folder / "study.toml", what="a run's study"))
+    schema = Schema.from_toml(read_text(folder / "schema.toml", what="a run's schema"))
+    try:
+        recipe = {**study["recipe"], "hidden": tuple(study["recipe"]["hidden"])}
+        budget = Budget(
+            float(study["budget"]["epsilon"]),
+            float(study["budget"]["delta"]),
+            _ACCOUNTANTS[study["budget"]["accountant"]],
+        )
+        num_records = int(study["num_records"])
+        return prepare(schema, Recipe(**recipe), num_records=num_records, budget=budget)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{folder / 'study.toml'} does not say what was run: {error} is missing or wrong."
+        ) from None
 
 
 def _restored(parts: dict[str, Any]) -> FittedTable:
