@@ -106,9 +106,7 @@ def test_a_table_that_cannot_be_read_is_named(run, tmp_path):
     assert isinstance(error, TacitError)
     assert "no.csv' must be a CSV file" in str(error)
     (tmp_path / "empty.csv").write_text("")
-    assert "it is empty" in str(
-        tacit(str(run), "--table", str(tmp_path / "empty.csv")).exception
-    )
+    assert "it is empty" in str(tacit(str(run), "--table", str(tmp_path / "empty.csv")).exception)
 
 
 def test_a_study_that_does_not_say_what_was_run_is_named(run, tmp_path):

@@ -9,30 +9,26 @@ import os
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 from dp_accounting import DpEvent
-from numpy.typing import NDArray
 
 from tacit import _tree
-from tacit.data import Schema, StoredRecords, Target, encode_table, open_records
-from tacit.data.csv import to_numbers
-from tacit.data.stored import digest_of
+from tacit.data import Schema
 from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
 from tacit.inference import Checkpoint, load_checkpoint
 from tacit.inference.checkpoint import OnProgress
 from tacit.privacy.budget import Budget, Ledger, Run, RunRequest
 from tacit.privacy.ledger import DataSetLedger, LedgerFile
 from tacit.privacy.stopping import claim_of
-from tacit.processes import from_coordinator, num_processes, on_coordinator, require_agreement
+from tacit.processes import from_coordinator, num_processes, on_coordinator, require_same_everywhere
 from tacit.rng import seeded_key
-from tacit.studies.files import read_schema, read_table
+from tacit.studies.files import read_schema
 from tacit.studies.preparation import Prepared, budget_left, prepare
 from tacit.studies.recipe import Recipe
 from tacit.studies.run_folder import RunFolder, require_no_run, reserved
-from tacit.studies.study import Study, read_study
+from tacit.studies.study import Study, read_records, read_study
 from tacit.studies.table_fit import TableFit, fit_table
 from tacit.tables import OnHost, as_table, distribute
 from tacit.typing import Record
@@ -41,8 +37,6 @@ __all__ = ["DELTA", "Interrupted", "execute", "resume"]
 
 DELTA = 1e-5
 """The chance that a promise fails, where neither a study nor a ledger says it."""
-
-_BLOCK = 2**13
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -86,7 +80,7 @@ def execute(
     on_coordinator(lambda: require_no_run(study.output, overwrite=overwrite))
     schema = read_schema(study.schema)
     ledger = _open_ledger(study)
-    records = _read_records(study, schema)
+    records = _read_together(study, schema)
     prepared = _prepare_everywhere(study, schema, as_table(records).num_records, ledger)
     if prepared.noise_scale > 1 and study.epsilon is not None:
         warnings.warn(
@@ -125,7 +119,7 @@ def resume(
         raise InvalidArgumentError(f"{file} must have budget.epsilon and delta.")
     schema = read_schema(study.output / "schema.toml")
     ledger = _open_ledger(study)
-    records = _read_records(study, schema)
+    records = _read_together(study, schema)
     prepared = prepare(
         schema,
         study.recipe,
@@ -235,101 +229,23 @@ def _num_bytes(prepared: Prepared) -> int:
     return 2**21 + 4 * 4 * _tree.size(shape) * num_states * plan.num_chains
 
 
-# Records
+# Several processes
 
 
-def _read_records(study: Study, schema: Schema) -> Record | OnHost:
-    """Returns the records; raises unless they are those of the study, in all processes."""
-    target = schema.target
-    if study.target is not None and study.target != target.name:
-        raise InvalidArgumentError(
-            f"`target` is {study.target!r}, but the schema's target is {target.name!r}. Correct one"
-            " of them."
-        )
-    found = _open_stored(study, schema) if study.table.is_dir() else _encode(study, schema)
-    num_records = as_table(found).num_records
-    if study.num_records is not None and num_records != study.num_records:
-        raise TacitError(
-            f"the study was executed on {study.num_records} records, and the table has"
-            f" {num_records}. Is it the same table? If so, take num_records out of the study."
-        )
-    require_agreement(
+def _read_together(study: Study, schema: Schema) -> Record | OnHost:
+    """Returns the records; raises unless all processes were started for the same run."""
+    found = read_records(study, schema)
+    require_same_everywhere(
         **{
             "the version of tacit": importlib.metadata.version("tacit"),
             "the version of jax": jax.__version__,
             "the schema": schema.to_toml(),
-            "the number of records": str(num_records),
+            "the number of records": str(as_table(found).num_records),
             "the recipe": repr(study.recipe),
             "the seed": str(study.seed),
         }
     )
     return found
-
-
-def _encode(study: Study, schema: Schema) -> Record:
-    frame = read_table(study.table, schema)
-    if study.weight is not None and study.weight in frame:
-        frame[study.weight] = to_numbers(frame[study.weight])
-    records = encode_table(
-        frame,
-        schema,
-        weight=study.weight,
-        max_weight=study.max_weight,
-        groups=study.groups,
-        max_rows=study.max_rows,
-    )
-    labels = np.asarray(records.y)
-    _require_classes(labels if records.mask is None else labels[np.asarray(records.mask)], schema)
-    return records
-
-
-def _open_stored(study: Study, schema: Schema) -> OnHost:
-    """Returns the records of a folder, or raises unless they were encoded for this study."""
-    folder = study.table
-    records = open_records(folder)
-    settled = {"weight": study.weight, "groups": study.groups, "max_rows": study.max_rows}
-    extra = [f"`{name}`" for name, value in settled.items() if value is not None]
-    if extra:
-        raise InvalidArgumentError(
-            f"{str(folder)!r} was encoded already, with or without {', '.join(extra)}; leave it out"
-            " here, and give it to tacit encode."
-        )
-    if study.output.resolve().is_relative_to(folder.resolve()):
-        raise InvalidArgumentError(
-            f"`output` {str(study.output)!r} is in the folder of the private records, and a run is"
-            " made to be published. Choose another folder."
-        )
-    if records.schema_digest != digest_of(schema):
-        raise InvalidArgumentError(
-            f"{str(folder)!r} was encoded with another schema. Give the `schema` that it was"
-            " encoded with, or encode the table again with this one."
-        )
-    _require_classes(_some_labels(records), schema)
-    return OnHost(records)
-
-
-def _some_labels(records: StoredRecords) -> NDArray[Any]:
-    """Returns the classes of the first records, up to where a second one occurs."""
-    found: NDArray[Any] = np.zeros(0)
-    for start in range(0, records.num_records, _BLOCK):
-        block = records.read(np.arange(start, min(start + _BLOCK, records.num_records)))
-        labels = np.asarray(block.y if block.mask is None else block.y[block.mask])
-        found = np.unique(np.concatenate([found, labels]))
-        if len(found) > 1:
-            break
-    return found
-
-
-def _require_classes(labels: NDArray[Any], schema: Schema) -> None:
-    """Raises where all labels are the same."""
-    if isinstance(schema.target, Target) and len(np.unique(labels)) < 2:
-        raise InvalidArgumentError(
-            f"column {schema.target.name!r}: all rows are of one class, so nothing can be learnt."
-            " Add rows of the others. (Not for publication: it depends on the records.)"
-        )
-
-
-# Several processes
 
 
 class _LedgerElsewhere:
@@ -397,4 +313,4 @@ def _require_same_start(checkpoint: Checkpoint) -> None:
     digest = hashlib.sha256(str(checkpoint.step).encode())
     for leaf in jax.tree.leaves((checkpoint.states, checkpoint.kept)):
         digest.update(np.ascontiguousarray(leaf).tobytes())
-    require_agreement(**{"the checkpoint": digest.hexdigest()})
+    require_same_everywhere(**{"the checkpoint": digest.hexdigest()})

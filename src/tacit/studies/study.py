@@ -8,15 +8,22 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit import _check
-from tacit.data import _toml
-from tacit.errors import InvalidArgumentError
+from tacit.data import Schema, StoredRecords, Target, _toml, encode_table, open_records
+from tacit.data.csv import to_numbers
+from tacit.data.stored import digest_of
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.privacy.budget import Budget
-from tacit.studies.files import read_text
+from tacit.studies.files import read_table, read_text
 from tacit.studies.preparation import LARGEST
 from tacit.studies.recipe import Recipe
+from tacit.tables import OnHost, as_table
+from tacit.typing import Record
 
-__all__ = ["KEYS", "Study", "make_study", "read_study"]
+__all__ = ["KEYS", "Study", "make_study", "read_records", "read_study"]
 
 KEYS: dict[str, dict[str, type]] = {
     "data": {
@@ -49,6 +56,7 @@ KEYS: dict[str, dict[str, type]] = {
 """The tables of a study file, their keys and what each holds."""
 
 _PATHS = ("table", "schema", "output", "ledger")
+_BLOCK = 2**13
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +238,90 @@ def read_study(path: str | os.PathLike[str], *, changes: Mapping[str, Any] | Non
             _require_kind(f"{file}: {name}.{key}", settings[key], keys[key])
     changed = {name: value for name, value in (changes or {}).items() if value is not None}
     return make_study(settings | changed)
+
+
+def read_records(study: Study, schema: Schema) -> Record | OnHost:
+    """Returns the records of a study, encoded; raises unless they fit it.
+
+    Warns the owner of odd values, as `tacit.studies.files.read_table`.
+    """
+    target = schema.target
+    if study.target is not None and study.target != target.name:
+        raise InvalidArgumentError(
+            f"`target` is {study.target!r}, but the schema's target is {target.name!r}. Correct one"
+            " of them."
+        )
+    found = _open_stored(study, schema) if study.table.is_dir() else _encode(study, schema)
+    num_records = as_table(found).num_records
+    if study.num_records is not None and num_records != study.num_records:
+        raise TacitError(
+            f"the study was executed on {study.num_records} records, and the table has"
+            f" {num_records}. Is it the same table? If so, take num_records out of the study."
+        )
+    return found
+
+
+def _encode(study: Study, schema: Schema) -> Record:
+    frame = read_table(study.table, schema)
+    if study.weight is not None and study.weight in frame:
+        frame[study.weight] = to_numbers(frame[study.weight])
+    records = encode_table(
+        frame,
+        schema,
+        weight=study.weight,
+        max_weight=study.max_weight,
+        groups=study.groups,
+        max_rows=study.max_rows,
+    )
+    labels = np.asarray(records.y)
+    _require_classes(labels if records.mask is None else labels[np.asarray(records.mask)], schema)
+    return records
+
+
+def _open_stored(study: Study, schema: Schema) -> OnHost:
+    """Returns the records of a folder, or raises unless they were encoded for this study."""
+    folder = study.table
+    records = open_records(folder)
+    settled = {"weight": study.weight, "groups": study.groups, "max_rows": study.max_rows}
+    extra = [f"`{name}`" for name, value in settled.items() if value is not None]
+    if extra:
+        raise InvalidArgumentError(
+            f"{str(folder)!r} was encoded already, with or without {', '.join(extra)}; leave it out"
+            " here, and give it to tacit encode."
+        )
+    if study.output.resolve().is_relative_to(folder.resolve()):
+        raise InvalidArgumentError(
+            f"`output` {str(study.output)!r} is in the folder of the private records, and a run is"
+            " made to be published. Choose another folder."
+        )
+    if records.schema_digest != digest_of(schema):
+        raise InvalidArgumentError(
+            f"{str(folder)!r} was encoded with another schema. Give the `schema` that it was"
+            " encoded with, or encode the table again with this one."
+        )
+    _require_classes(_some_labels(records), schema)
+    return OnHost(records)
+
+
+def _some_labels(records: StoredRecords) -> NDArray[Any]:
+    """Returns the classes of the first records, up to where a second one occurs."""
+    found: NDArray[Any] = np.zeros(0)
+    for start in range(0, records.num_records, _BLOCK):
+        block = records.read(np.arange(start, min(start + _BLOCK, records.num_records)))
+        labels = np.asarray(block.y if block.mask is None else block.y[block.mask])
+        found = np.unique(np.concatenate([found, labels]))
+        if len(found) > 1:
+            break
+    return found
+
+
+def _require_classes(labels: NDArray[Any], schema: Schema) -> None:
+    """Raises where all labels are the same."""
+    if isinstance(schema.target, Target) and len(np.unique(labels)) < 2:
+        raise InvalidArgumentError(
+            f"column {schema.target.name!r}: all rows are of one class, so nothing can be learnt."
+            " Add rows of the others. (Not for publication: it depends on the records.)"
+        )
 
 
 def _plain(value: Any) -> Any:

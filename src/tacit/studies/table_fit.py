@@ -45,8 +45,8 @@ __all__ = [
 
 _ACCOUNTANTS = {accountant.name: accountant for accountant in (PLD(), RDP(), GDP())}
 
-Floats: TypeAlias = NDArray[np.float64]
-Predicted: TypeAlias = ClassificationUncertainty[Floats] | RegressionUncertainty[Floats]
+_Floats: TypeAlias = NDArray[np.float64]
+Predicted: TypeAlias = ClassificationUncertainty[_Floats] | RegressionUncertainty[_Floats]
 
 
 class Moment(NamedTuple):
@@ -285,7 +285,7 @@ def _study_of(prepared: Prepared) -> dict[str, Any]:
 
 
 def prediction_table(
-    found: ClassificationUncertainty[Floats] | RegressionUncertainty[Floats],
+    found: ClassificationUncertainty[_Floats] | RegressionUncertainty[_Floats],
     target: Target | NumericTarget,
     *,
     level: float = 0.9,
