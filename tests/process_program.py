@@ -17,7 +17,7 @@ from tacit.processes import (
     is_coordinator,
     num_processes,
     on_coordinator,
-    require_agreement,
+    require_same_everywhere,
     shared_fresh_key,
     start_processes,
     stop_processes,
@@ -46,10 +46,10 @@ def agree(own):
         tell("failed", [type(error).__name__, str(error)])
     tell("still agree", secret())
     tell("text", from_coordinator(lambda: f"{own}, of the coordinator: é"))
-    require_agreement(plan="one", budget="two")
+    require_same_everywhere(plan="one", budget="two")
     tell("agreed", True)
     try:
-        require_agreement(budget="two", plan=f"that of process {own}")
+        require_same_everywhere(budget="two", plan=f"that of process {own}")
     except TacitError as error:
         tell("differ", str(error))
     # An odd number of records: the last shard is filled up.

@@ -16,7 +16,17 @@ from walk import Walk
 
 SOURCE = Path(tacit.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-FOUNDATION = {"typing", "errors", "_check", "_display", "_registry", "_tree", "native", "chacha20", "rng"}
+FOUNDATION = {
+    "typing",
+    "errors",
+    "_check",
+    "_display",
+    "_registry",
+    "_tree",
+    "native",
+    "chacha20",
+    "rng",
+}
 
 # What each part may import besides the foundation and itself.
 ALLOWED = {

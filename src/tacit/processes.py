@@ -45,8 +45,8 @@ __all__ = [
     "num_processes",
     "on_coordinator",
     "remember_membership",
-    "require_agreement",
     "require_place",
+    "require_same_everywhere",
     "shared_fresh_key",
     "start_processes",
     "stop_processes",
@@ -351,14 +351,14 @@ def from_coordinator(action: Callable[[], str]) -> str:
     return found.tobytes().decode()
 
 
-def require_agreement(**texts: str) -> None:
+def require_same_everywhere(**texts: str) -> None:
     """Raises, in all processes, unless all of them have the same texts.
 
     Processes that compute with different plans or checkpoints would end with nonsense, or wait for
     each other for ever. Only digests are exchanged.
 
     Example:
-      >>> require_agreement(plan="400 steps")
+      >>> require_same_everywhere(plan="400 steps")
     """
     if num_processes() == 1:
         return

@@ -10,8 +10,9 @@ from tacit.errors import InvalidArgumentError
 from tacit.metrics import ClassificationUncertainty
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import LedgerFile
-from tacit.studies import FittedTable, load_fitted_table
+from tacit.studies import load_fitted_table
 from tacit.studies.private_evaluation import Groups, evaluate_privately
+from tacit.studies.table_fit import FittedTable
 
 KEYS = {"kind", "data", "metrics", "reliability", "uncertainty", "selective", "subgroups"}
 

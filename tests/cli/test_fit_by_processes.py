@@ -122,7 +122,7 @@ def test_a_killed_worker_ends_the_run_with_an_exact_ledger_and_one_process_goes_
         process.kill()
     assert process.returncode == 128 + signal.SIGKILL
     assert "a process of this run was lost" in errors
-    assert "go on with: tacit fit --resume --output killed" in errors
+    assert "kept in 'killed'; go on with --resume" in errors
     assert "Traceback" not in told + errors
     assert "Check failure" not in told + errors
 

@@ -158,4 +158,4 @@ def test_variables_say_the_same_as_options(monkeypatch):
     monkeypatch.setenv("TACIT_PROCESS_ID", "7")
     monkeypatch.setenv("TACIT_COORDINATOR", "host:7000")
     told = refused("fit", "data.csv", "--epsilon", 1, "-o", "run")
-    assert "process_id must be below num_processes=2, counted from 0; got 7" in told
+    assert "--process-id must be below num_processes=2, counted from 0; got 7" in told

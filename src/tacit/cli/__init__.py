@@ -1,19 +1,23 @@
 """The tacit command: a thin function for each verb; related verbs share a module."""
 
+import contextlib
+import functools
 import importlib
 import importlib.metadata
+import inspect
+import re
 import sys
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from tacit.cli._options import warnings_as_notes
-from tacit.cli.launch import ending_together
-from tacit.errors import TacitError
+from tacit.errors import PrivacyWarning, TacitError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "as_verb", "main", "note"]
 
 # The first line of each verb's own help: with it the list of verbs is printed without loading them.
 _VERBS = {
@@ -65,15 +69,100 @@ class _Verbs(TyperGroup):
 
 def _loaded(verb: str) -> Any:
     module = importlib.import_module(f"tacit.cli.{_MODULES.get(verb, verb)}")
-    own: typer.Typer | None = getattr(module, "app", None)
-    if own is None:
-        own = typer.Typer(
-            add_completion=False, rich_markup_mode="rich", pretty_exceptions_show_locals=False
+    own = getattr(module, f"{verb}_command")
+    if not isinstance(own, typer.Typer):
+        function, own = (
+            own,
+            typer.Typer(
+                add_completion=False, rich_markup_mode="rich", pretty_exceptions_show_locals=False
+            ),
         )
-        own.command(verb)(getattr(module, verb))
+        own.command(verb)(as_verb(function))
     command = typer.main.get_command(own)
     command.name = verb
     return command
+
+
+def note(*lines: str, style: str = "yellow") -> None:
+    """Prints each line to standard error, where it does not get into a result.
+
+    Of several processes only the coordinator prints: all have the same to say.
+    """
+    from tacit.processes import is_coordinator  # noqa: PLC0415 (loads JAX)
+
+    if not is_coordinator():
+        return
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(f"note: {line}", style=style, markup=False)
+
+
+_OTHER_NAMES = {"num_steps": "steps", "batch_size": "batch", "num_records": "records"}
+"""What options call arguments of the library."""
+
+
+def as_verb(function: Callable[..., None]) -> Callable[..., None]:
+    """Returns a verb that shows privacy warnings as notes, and whose errors name options.
+
+    The library speaks of arguments: in backticks, or as the first word of "epsilon must be ...".
+    """
+    flags = {name: f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
+    flags |= {name: flags[own] for name, own in _OTHER_NAMES.items() if own in flags}
+
+    def translated(text: str) -> str:
+        return re.sub(
+            r"`([a-z_]+)`|^([a-z_]+)(?= must )",
+            lambda found: flags.get(found[1] or found[2], found[0]),
+            text,
+        )
+
+    @functools.wraps(function)
+    def verb(*args: Any, **options: Any) -> None:
+        try:
+            with _warnings_as_notes():
+                function(*args, **options)
+        except TacitError as error:
+            error.args = (translated(str(error)),)
+            note(*map(translated, getattr(error, "__notes__", ())))
+            raise
+
+    return verb
+
+
+@contextlib.contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Shows each privacy warning as a line for people, without file names and code."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        note(str(message))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PrivacyWarning)
+        warnings.showwarning = show
+        yield
+
+
+@contextlib.contextmanager
+def _ending_together() -> Iterator[None]:
+    """Ends one of several processes at once where it fails, so that none waits for another."""
+    try:
+        yield
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            _end_if_shared(end.code if isinstance(end.code, int) else 1)
+        raise
+    except BaseException as error:
+        _end_if_shared(1, error)
+        raise
+
+
+def _end_if_shared(code: int, error: BaseException | None = None) -> None:
+    processes = sys.modules.get("tacit.processes")  # where it was not loaded there is one process
+    if processes is None or processes.num_processes() == 1:
+        return
+    if error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+    processes.end_now(code)
 
 
 app = typer.Typer(
@@ -94,22 +183,17 @@ def main() -> None:
 
     So is one of the file system, such as a full disk.
     """
-    with ending_together():
-        _run()
-
-
-def _run() -> None:
-    try:
-        with warnings_as_notes():
+    with _ending_together():
+        try:
             app()
-    except TacitError as error:
-        _fail(str(error))
-    except (MemoryError, RuntimeError) as error:  # JAX's own is a RuntimeError
-        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        _fail("there is not enough memory. Use narrower --hidden layers, or fewer --max-rows.")
-    except OSError as error:
-        _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror}).")
+        except TacitError as error:
+            _fail(str(error))
+        except (MemoryError, RuntimeError) as error:  # JAX's own is a RuntimeError
+            if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            _fail("there is not enough memory. Use narrower --hidden layers, or fewer --max-rows.")
+        except OSError as error:
+            _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror}).")
 
 
 def _fail(message: str) -> None:

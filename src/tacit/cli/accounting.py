@@ -12,6 +12,7 @@ from dp_accounting import DpEvent
 from rich.console import Console
 
 from tacit import _check
+from tacit.cli._options import DeltaOption, JsonOption, with_options
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.accounting import (
     GDP,
@@ -27,20 +28,12 @@ from tacit.privacy.calibration import most_steps, smallest_noise
 from tacit.privacy.cost import ConditionedPoissonDpEvent
 
 __all__ = [
-    "AccountantOption",
+    "AccountantName",
     "AdjacencyOption",
-    "BatchOption",
-    "CapacityOption",
-    "DeltaOption",
-    "JsonOption",
-    "Plan",
-    "RateOption",
-    "RecordsOption",
-    "SamplingOption",
-    "calibrate",
-    "check_delta",
-    "check_positive",
-    "epsilon",
+    "SamplingName",
+    "SamplingOptions",
+    "calibrate_command",
+    "epsilon_command",
 ]
 
 
@@ -75,51 +68,13 @@ class AccountantName(enum.Enum):
 
 _SAMPLING, _ACCOUNTING = "How batches are drawn", "How it is accounted for"
 
-SamplingOption: TypeAlias = Annotated[
-    SamplingName,
-    typer.Option(
-        help="Each record by its own coin (poisson), a fixed number of records, or all (full).",
-        rich_help_panel=_SAMPLING,
-    ),
-]
-RateOption: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        help="Chance that a record is in a batch; or give --batch and --records.",
-        rich_help_panel=_SAMPLING,
-    ),
-]
-RecordsOption: TypeAlias = Annotated[
-    int | None, typer.Option(help="Number of records (people).", rich_help_panel=_SAMPLING)
-]
-BatchOption: TypeAlias = Annotated[
-    int | None, typer.Option(help="(Expected) records per batch.", rich_help_panel=_SAMPLING)
-]
-CapacityOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="Largest batch: sizes are drawn on condition that they fit. Needs --records.",
-        rich_help_panel=_SAMPLING,
-    ),
-]
-AccountantOption: TypeAlias = Annotated[
-    AccountantName,
-    typer.Option(
-        help="Tight (pld), looser (rdp), exact for full batches (gdp), or not a bound at all.",
-        rich_help_panel=_ACCOUNTING,
-    ),
-]
 AdjacencyOption: TypeAlias = Annotated[
     Adjacency, typer.Option(help="Which data sets are neighbours.", rich_help_panel=_ACCOUNTING)
 ]
-DeltaOption: TypeAlias = Annotated[
-    float, typer.Option(help="Chance that the promise fails; well below 1/records.")
-]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SamplingOptions:
     """How batches are drawn, as the options say."""
 
     sampling: SamplingName
@@ -131,7 +86,7 @@ class Plan:
     def __post_init__(self) -> None:
         for option in ("records", "batch", "capacity"):
             if getattr(self, option) is not None:
-                _check.positive_integer(**{f"--{option}": getattr(self, option)})
+                _check.positive_integer(**{option: getattr(self, option)})
         if self.capacity is not None and self.sampling is not SamplingName.POISSON:
             raise InvalidArgumentError(
                 f"--capacity bounds Poisson batches; got it with --sampling {self.sampling.value}."
@@ -176,8 +131,7 @@ class Plan:
 
     def _poisson_rate(self) -> float:
         if self.rate is not None:
-            arguments: dict[str, Any] = {"--rate": self.rate}
-            _check.fraction(**arguments)
+            _check.fraction(rate=self.rate)
             return self.rate
         if self.records is None or self.batch is None:
             raise InvalidArgumentError(
@@ -186,32 +140,66 @@ class Plan:
         return self.batch / self.records
 
 
-def check_positive(option: str, value: float) -> None:
-    """Raises unless an option is a positive number."""
-    arguments: dict[str, Any] = {option: value}
-    _check.positive(**arguments)
+def _sampling_options(
+    *,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="Chance that a record is in a batch; or give --batch and --records.",
+            rich_help_panel=_SAMPLING,
+        ),
+    ] = None,
+    sampling: Annotated[
+        SamplingName,
+        typer.Option(
+            help="Each record by its own coin (poisson), a fixed number of records, or all (full).",
+            rich_help_panel=_SAMPLING,
+        ),
+    ] = SamplingName.POISSON,
+    records: Annotated[
+        int | None, typer.Option(help="Number of records (people).", rich_help_panel=_SAMPLING)
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="(Expected) records per batch.", rich_help_panel=_SAMPLING)
+    ] = None,
+    capacity: Annotated[
+        int | None,
+        typer.Option(
+            help="Largest batch: sizes are drawn on condition that they fit. Needs --records.",
+            rich_help_panel=_SAMPLING,
+        ),
+    ] = None,
+) -> SamplingOptions:
+    return SamplingOptions(
+        sampling=sampling, rate=rate, records=records, batch=batch, capacity=capacity
+    )
 
 
-def check_delta(value: float) -> None:
-    """Raises unless ``--delta`` is a chance that is neither nothing nor certain."""
-    arguments: dict[str, Any] = {"--delta": value}
-    _check.fraction(one=False, **arguments)
+def _accountant(
+    *,
+    accountant: Annotated[
+        AccountantName,
+        typer.Option(
+            help="Tight (pld), looser (rdp), exact for full batches (gdp), or not a bound at all.",
+            rich_help_panel=_ACCOUNTING,
+        ),
+    ] = AccountantName.PLD,
+    adjacency: AdjacencyOption = Adjacency.ZERO_OUT,
+) -> Accountant:
+    return accountant.build(adjacency)
 
 
-def epsilon(
+@with_options("chosen", _accountant)
+@with_options("batches", _sampling_options)
+def epsilon_command(
     *,
     noise_multiplier: Annotated[
         float, typer.Option(help="Standard deviation of the noise over the clip norm.")
     ],
     steps: Annotated[int, typer.Option(help="Number of updates that are actually made.")],
     delta: DeltaOption,
-    rate: RateOption = None,
-    sampling: SamplingOption = SamplingName.POISSON,
-    records: RecordsOption = None,
-    batch: BatchOption = None,
-    capacity: CapacityOption = None,
-    accountant: AccountantOption = AccountantName.PLD,
-    adjacency: AdjacencyOption = Adjacency.ZERO_OUT,
+    batches: SamplingOptions,
+    chosen: Accountant,
     as_json: JsonOption = False,
 ) -> None:
     """Epsilon of a run, rounded up.
@@ -221,32 +209,21 @@ def epsilon(
     [bold]tacit epsilon --noise-multiplier 1.3 --batch 256 --records 60000
     --steps 3515 --delta 1e-5[/]
     """
-    check_positive("--noise-multiplier", noise_multiplier)
-    check_delta(delta)
-    _check.positive_integer(**{"--steps": steps})
-    plan = Plan(sampling=sampling, rate=rate, records=records, batch=batch, capacity=capacity)
-    chosen = accountant.build(adjacency)
-    value = chosen.epsilon(plan.steps(noise_multiplier, steps), delta=delta)
+    _check.positive(noise_multiplier=noise_multiplier)
+    _check.fraction(one=False, delta=delta)
+    _check.positive_integer(steps=steps)
+    value = chosen.epsilon(batches.steps(noise_multiplier, steps), delta=delta)
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "epsilon": value if math.isfinite(value) else None,  # JSON has no infinity
-                    "epsilon_rounded_up": round_up(value),
-                    "delta": delta,
-                    "is_bound": chosen.is_bound,
-                    "accountant": chosen.name,
-                    "adjacency": adjacency.value,
-                }
-            )
-        )
+        typer.echo(json.dumps(_document(value, delta, chosen)))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"epsilon [bold]{round_up(value)}[/] at delta {delta:g}")
     console.print(chosen.describe(), style="dim")
 
 
-def calibrate(
+@with_options("chosen", _accountant)
+@with_options("batches", _sampling_options)
+def calibrate_command(
     *,
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     delta: DeltaOption,
@@ -254,13 +231,8 @@ def calibrate(
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise over clip norm; finds the number of steps.")
     ] = None,
-    rate: RateOption = None,
-    sampling: SamplingOption = SamplingName.POISSON,
-    records: RecordsOption = None,
-    batch: BatchOption = None,
-    capacity: CapacityOption = None,
-    accountant: AccountantOption = AccountantName.PLD,
-    adjacency: AdjacencyOption = Adjacency.ZERO_OUT,
+    batches: SamplingOptions,
+    chosen: Accountant,
     as_json: JsonOption = False,
 ) -> None:
     """The least noise, or the most steps, that a budget allows.
@@ -271,43 +243,42 @@ def calibrate(
 
     [bold]tacit calibrate --epsilon 1 --delta 1e-5 --rate 0.004 --noise-multiplier 1.3[/]
     """
-    check_positive("--epsilon", epsilon)
-    check_delta(delta)
-    plan = Plan(sampling=sampling, rate=rate, records=records, batch=batch, capacity=capacity)
-    chosen = accountant.build(adjacency)
+    _check.positive(epsilon=epsilon)
+    _check.fraction(one=False, delta=delta)
     budget = Budget(epsilon, delta, chosen)
     if steps is not None and noise_multiplier is None:
-        _check.positive_integer(**{"--steps": steps})
-        num_steps, found = steps, "noise multiplier"
+        _check.positive_integer(steps=steps)
+        num_steps = steps
         # Rounded up, as less noise than was found would exceed the budget.
-        noise = math.ceil(1000 * smallest_noise(lambda s: plan.steps(s, num_steps), budget)) / 1000
+        least = smallest_noise(lambda noise: batches.steps(noise, num_steps), budget)
+        noise = math.ceil(1000 * least) / 1000
+        answer = f"noise multiplier [bold]{noise:.3f}[/]"
     elif noise_multiplier is not None and steps is None:
-        check_positive("--noise-multiplier", noise_multiplier)
-        noise, found = noise_multiplier, "steps"
-        num_steps = most_steps(lambda count: plan.steps(noise, count), budget)
+        _check.positive(noise_multiplier=noise_multiplier)
+        noise = noise_multiplier
+        num_steps = most_steps(lambda count: batches.steps(noise, count), budget)
+        answer = f"steps [bold]{num_steps}[/]"
     else:
         raise InvalidArgumentError(
             "give either --steps (to find the noise) or --noise-multiplier (to find the steps)."
         )
-    spent = budget.spent(plan.steps(noise, num_steps))
+    spent = budget.spent(batches.steps(noise, num_steps))
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "noise_multiplier": noise,
-                    "steps": num_steps,
-                    "epsilon": spent,
-                    "epsilon_rounded_up": round_up(spent),
-                    "delta": delta,
-                    "is_bound": chosen.is_bound,
-                    "accountant": chosen.name,
-                    "adjacency": adjacency.value,
-                }
-            )
-        )
+        found = {"noise_multiplier": noise, "steps": num_steps}
+        typer.echo(json.dumps(found | _document(spent, delta, chosen)))
         return
-    answer = f"{noise:.3f}" if found == "noise multiplier" else str(num_steps)
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{found} [bold]{answer}[/]")
+    console.print(answer)
     console.print(f"which costs epsilon {round_up(spent)} at delta {delta:g}")
     console.print(chosen.describe(), style="dim")
+
+
+def _document(epsilon: float, delta: float, chosen: Accountant) -> dict[str, Any]:
+    return {
+        "epsilon": epsilon if math.isfinite(epsilon) else None,  # JSON has no infinity
+        "epsilon_rounded_up": round_up(epsilon),
+        "delta": delta,
+        "is_bound": chosen.is_bound,
+        "accountant": chosen.name,
+        "adjacency": chosen.adjacency.value,
+    }

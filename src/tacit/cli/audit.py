@@ -3,43 +3,39 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
-import pandas as pd
 import typer
 from rich.console import Console
 
 from tacit import _check
 from tacit.audit import AuditResult, LiRA, LossAttack, PlanTrainer, audit_membership, audit_plan
-from tacit.cli import accounting
-from tacit.data import NumericColumn, Schema, Target, _toml, encode_table
-from tacit.errors import InvalidArgumentError, TacitError
-from tacit.inference.method import describe_table_methods
-from tacit.privacy.accounting import GDP, PLD, RDP
+from tacit.cli._options import JsonOption, MethodOption
+from tacit.data import NumericColumn, Schema, Target, encode_table
+from tacit.errors import InvalidArgumentError
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import event_to_json
 from tacit.privacy.statement import read_statement
 from tacit.studies import Prepared, Recipe, prepare
+from tacit.studies.files import read_table, write_json
+from tacit.studies.table_fit import load_prepared
 
-__all__ = ["audit"]
+__all__ = ["audit_command"]
 
 _EPSILON, _DELTA, _METHOD = 1.0, 1e-5, "sgld"
-_ACCOUNTANTS = {accountant.name: accountant for accountant in (PLD(), RDP(), GDP())}
 _SYNTHETIC = Schema(
     columns=(NumericColumn(name="x", low=-1, high=1),),
     target=Target(name="y", classes=("no", "yes")),
 )
 
 
-def audit(
+def audit_command(
     *,
     run: Annotated[
         Path | None,
         typer.Argument(help="A run's folder: audits its settings and writes audit.json into it."),
     ] = None,
-    method: Annotated[
-        str | None, typer.Option(help=f"By default sgld. {describe_table_methods()}.")
-    ] = None,
+    method: MethodOption = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim, 1 by default.")] = None,
     delta: Annotated[float | None, typer.Option(help="Its delta, 1e-5 by default.")] = None,
     canaries: Annotated[
@@ -56,7 +52,7 @@ def audit(
     ] = 32,
     confidence: Annotated[float, typer.Option(help="Of the lower bound and the verdict.")] = 0.95,
     seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable.")] = None,
-    as_json: accounting.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Attack a method or a run, and report a lower bound on its epsilon.
 
@@ -72,10 +68,10 @@ def audit(
 
     [bold]tacit audit run --table data.csv[/]
     """
-    _check.positive_integer(**{"--canaries": canaries})
-    _check.fraction(one=False, **cast(dict[str, Any], {"--confidence": confidence}))
+    _check.positive_integer(canaries=canaries)
+    _check.fraction(one=False, confidence=confidence)
     if seed is not None:
-        _check.non_negative_integer(**{"--seed": seed})
+        _check.non_negative_integer(seed=seed)
     if run is None:
         if table is not None:
             raise InvalidArgumentError("--table needs the folder of the run that it belongs to.")
@@ -95,22 +91,23 @@ def audit(
         result = _audit_run(
             run, table, canaries=canaries, shadows=shadows, confidence=confidence, seed=seed
         )
-        _write(run, result)
-    if as_json:
-        typer.echo(json.dumps(result.to_json()))
-    else:
-        console = Console(highlight=False, soft_wrap=True)
-        verdict, *rest = str(result).splitlines()
-        style = "bold green" if result.violation is None else "bold red"
-        console.print(verdict, style=style, markup=False)
-        console.print("\n".join(rest), markup=False)
-        if result.details.get("same_cost_as_run") is False:
-            console.print(
-                "  note         the run's cost is not that of its study alone; what was audited is"
-                " the study, calibrated anew"
-            )
+        write_json(run / "audit.json", result.to_json())
+    typer.echo(json.dumps(result.to_json())) if as_json else _show(result)
     if result.violation is not None:
         raise typer.Exit(1)
+
+
+def _show(result: AuditResult) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    verdict, *rest = str(result).splitlines()
+    style = "bold green" if result.violation is None else "bold red"
+    console.print(verdict, style=style, markup=False)
+    console.print("\n".join(rest), markup=False)
+    if result.details.get("same_cost_as_run") is False:
+        console.print(
+            "  note         the run's cost is not that of its study alone; what was audited is"
+            " the study, calibrated anew"
+        )
 
 
 def _prepared(
@@ -118,8 +115,8 @@ def _prepared(
 ) -> Prepared:
     epsilon = _EPSILON if epsilon is None else epsilon
     delta = _DELTA if delta is None else delta
-    accounting.check_positive("--epsilon", epsilon)
-    accounting.check_delta(delta)
+    _check.positive(epsilon=epsilon)
+    _check.fraction(one=False, delta=delta)
     recipe = Recipe(method=method or _METHOD)
     return prepare(_SYNTHETIC, recipe, num_records=num_records, budget=Budget(epsilon, delta))
 
@@ -133,7 +130,7 @@ def _audit_run(
     confidence: float,
     seed: int | None,
 ) -> AuditResult:
-    prepared = _read_run(run)
+    prepared = load_prepared(run)
     # Calibrated anew, so that a run which a ledger or private bounds made dearer is not the same.
     is_same = event_to_json(prepared.plan.cost) == read_statement(run).get("cost")
     num_canaries = min(canaries, prepared.plan.method.num_records)
@@ -148,62 +145,10 @@ def _audit_run(
     else:
         result = audit_membership(
             PlanTrainer(plan=prepared.plan, model=prepared.model, budget=prepared.budget),
-            encode_table(_read_table(table), prepared.schema),
+            encode_table(read_table(table, prepared.schema), prepared.schema),
             num_canaries=num_canaries,
             attack=LiRA(num_shadows=shadows) if shadows else LossAttack(),
             confidence=confidence,
             seed=seed,
         )
     return replace(result, details={**result.details, "same_cost_as_run": is_same})
-
-
-def _read_run(run: Path) -> Prepared:
-    """Returns what the run's folder says was prepared, to be run again."""
-    study = _toml.loads(_text(run, "study.toml"))
-    schema = Schema.from_toml(_text(run, "schema.toml"))
-    try:
-        recipe = dict(study["recipe"])
-        if "hidden" in recipe:
-            recipe["hidden"] = tuple(recipe["hidden"])
-        budget = Budget(
-            float(study["budget"]["epsilon"]),
-            float(study["budget"]["delta"]),
-            _ACCOUNTANTS[study["budget"]["accountant"]],
-        )
-        return prepare(
-            schema, Recipe(**recipe), num_records=int(study["num_records"]), budget=budget
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"{run / 'study.toml'} does not say what was run: {error} is missing or wrong."
-        ) from None
-
-
-def _text(run: Path, name: str) -> str:
-    try:
-        return (run / name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise InvalidArgumentError(
-            f"RUN must be a folder that tacit fit wrote; {str(run / name)!r} cannot be read"
-            f" ({reason})."
-        ) from None
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path, na_values=["?", ""], keep_default_na=False)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise InvalidArgumentError(
-            f"--table must be a CSV file that can be read; got {str(path)!r} ({reason})."
-        ) from None
-
-
-def _write(run: Path, result: AuditResult) -> None:
-    try:
-        (run / "audit.json").write_text(
-            json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8"
-        )
-    except OSError as error:
-        raise TacitError(f"audit.json cannot be written to {run} ({error.strerror}).") from None

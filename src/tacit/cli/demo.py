@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit import _check, metrics
-from tacit.cli import accounting
+from tacit.cli._options import JsonOption, SeedOption
 from tacit.data import ADULT_SCHEMA, encode_table, load_adult
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference import SGD, SGLD, Fit, Plan, ProgressBar, calibrate, fit
@@ -38,7 +38,7 @@ from tacit.privacy.sampling import PoissonBatch
 from tacit.report.figures import reliability_diagram
 from tacit.typing import Record
 
-__all__ = ["DemoRow", "demo", "run_demo"]
+__all__ = ["DemoRow", "demo_command", "run_demo"]
 
 _NUM_STEPS = 400
 _CLIP_NORM = 4.0
@@ -168,19 +168,16 @@ def _evaluate(
 _FEWEST_STEPS = 40  # the second half of the chain is thinned to twenty states
 
 
-def demo(
+def demo_command(
     *,
     epsilon: Annotated[float, typer.Option(help="Budget of each private fit.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Chance that the promise fails.")] = 1e-5,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the picture and the posterior.")
     ] = Path("tacit-demo"),
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Makes the run repeatable and INSECURE; by default the noise is secret."),
-    ] = None,
+    seed: SeedOption = None,
     steps: Annotated[int, typer.Option(help="Updates of each fit, at least 40.")] = 400,
-    as_json: accounting.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fit a private Bayesian network to census records and compare it with two others.
 
@@ -190,8 +187,8 @@ def demo(
 
     [bold]tacit demo --epsilon 0.1 --output demo-tenth[/]
     """
-    accounting.check_positive("--epsilon", epsilon)
-    accounting.check_delta(delta)
+    _check.positive(epsilon=epsilon)
+    _check.fraction(one=False, delta=delta)
     if steps < _FEWEST_STEPS:
         raise InvalidArgumentError(f"--steps must be at least {_FEWEST_STEPS}; got {steps}.")
     if seed is not None and seed < 0:
@@ -199,7 +196,7 @@ def demo(
             f"--seed must be a whole number of at least 0; got {seed}. Leave it out for secret"
             " noise."
         )
-    _check.writable_directory(**{"--output": output})
+    _check.writable_directory(output=output)
     progress_console = Console(stderr=True)
     rows, private = run_demo(
         output,

@@ -3,41 +3,37 @@
 import enum
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-import jax.numpy as jnp
-import numpy as np
 import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tacit import _check
-from tacit.certify import certified_curve
-from tacit.cli._options import SeedOption, note
-from tacit.cli.accounting import JsonOption, check_positive
-from tacit.data import CategoricalColumn, NumericTarget, Schema, Target
+from tacit.cli import note
+from tacit.cli._options import (
+    JsonOption,
+    LabelledArgument,
+    RunArgument,
+    SeedOption,
+    with_options,
+)
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
 from tacit.report.evaluation_panel import metric_rows
-from tacit.robust import L2, Ball, Linf
-from tacit.studies import labelled, load_fitted_table
-from tacit.studies.evaluation import (
-    METHOD,
-    certificate_points,
-    evaluate_predictions,
-    private_certificate_points,
-)
-from tacit.studies.files import read_table, write_json, write_text
-from tacit.studies.labelled import Terms, predict_labelled, read_labelled
-from tacit.studies.private_evaluation import Groups, evaluate_privately
+from tacit.studies import Terms, certify_run, evaluate_run, load_fitted_table
+from tacit.studies.files import read_table, write_text
+from tacit.studies.labelled import OWNERS_EYES
 from tacit.studies.table_fit import prediction_table
 
-__all__ = ["certify", "evaluate", "predict"]
+__all__ = ["certify_command", "evaluate_command", "predict_command"]
+
+_WHOSE = "Whose records these are"
 
 
-def predict(
-    run: Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)],
+def predict_command(
+    run: RunArgument,
     table: Annotated[Path, typer.Argument(help="A CSV file with new rows.", show_default=False)],
     *,
     output: Annotated[
@@ -58,7 +54,7 @@ def predict(
 
     [bold]tacit predict run new.csv --output predictions.csv --keep person[/]
     """
-    _check.fraction(one=False, **cast(dict[str, Any], {"--level": level}))
+    _check.fraction(one=False, level=level)
     if output is not None and output.resolve() == table.resolve():
         raise InvalidArgumentError("--output is the table itself; choose another file.")
     fitted = load_fitted_table(run)
@@ -87,25 +83,67 @@ def predict(
         )
 
 
-_MOST_GROUPS = 50
+def _terms(
+    *,
+    public: Annotated[
+        bool,
+        typer.Option(
+            "--public", help="The records are public, or consented to.", rich_help_panel=_WHOSE
+        ),
+    ] = False,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="They are private; spend this on the result.", rich_help_panel=_WHOSE),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="With --epsilon: 1e-5, or that of the ledger.", rich_help_panel=_WHOSE),
+    ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Charged when --epsilon is given.", rich_help_panel=_WHOSE),
+    ] = None,
+    data_set: Annotated[
+        str | None,
+        typer.Option(help="What the ledger calls these records.", rich_help_panel=_WHOSE),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(help="With --epsilon: whose each row is.", rich_help_panel=_WHOSE),
+    ] = None,
+    owner_only: Annotated[
+        bool,
+        typer.Option(
+            "--owner-only",
+            help="They are private; write an uncharged result, marked as not for publication.",
+            rich_help_panel=_WHOSE,
+        ),
+    ] = False,
+    seed: SeedOption = None,
+) -> Terms:
+    """Returns the terms on which a verb may look at labelled records."""
+    return Terms(
+        public=public,
+        owner_only=owner_only,
+        epsilon=epsilon,
+        delta=delta,
+        ledger=ledger,
+        data_set=data_set,
+        groups=groups,
+        seed=seed,
+    )
 
 
-def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)],
-    table: Annotated[Path, typer.Argument(help="A CSV file with labels.", show_default=False)],
+@with_options("terms", _terms)
+def evaluate_command(
+    run: RunArgument,
+    table: LabelledArgument,
     *,
     by: Annotated[
         list[str] | None,
         typer.Option(help="Also for each value of this column; repeat it for others."),
     ] = None,
-    public: labelled.PublicOption = False,
-    epsilon: labelled.ChargeOption = None,
-    delta: labelled.EvaluationDeltaOption = None,
-    ledger: labelled.LedgerOption = None,
-    data_set: labelled.DataSetOption = None,
-    groups: labelled.GroupsOption = None,
-    owner_only: labelled.OwnerOnlyOption = False,
-    seed: SeedOption = None,
+    terms: Terms,
     as_json: JsonOption = False,
 ) -> None:
     """Accuracy, calibration and uncertainty on labelled records, also by subgroup.
@@ -118,76 +156,78 @@ def evaluate(
 
     [bold]tacit evaluate run test.csv --epsilon 0.5 --ledger people.ledger --data-set census[/]
     """
-    terms = Terms(
-        public=public,
-        owner_only=owner_only,
-        epsilon=epsilon,
-        delta=delta,
-        ledger=ledger,
-        data_set=data_set,
-        groups=groups,
-        seed=seed,
-    )
-    fitted = load_fitted_table(run)
-    frame, truth = read_labelled(table, fitted)
-    columns = list(dict.fromkeys(by or []))
-    require_columns(frame, columns)
-    target = fitted.schema.target
-    people, num_records = terms.people(fitted, frame), len(frame)
-    charged = None
-    if epsilon is None:
-        exact = {name: _few(frame[name]) for name in columns}
-        document = evaluate_predictions(predict_labelled(fitted, frame), truth, by=exact)
-    else:
-        chosen = {name: _public_groups(fitted.schema, frame, name) for name in columns}
-        budget, account = terms.open()
-        num_records = num_records if people is None else int(people.max()) + 1
-        document, charged = evaluate_privately(
-            predict_labelled(fitted, frame),
-            truth,
-            budget=budget,
-            target=target if isinstance(target, NumericTarget) else None,
-            by=chosen,
-            people=people,
-            ledger=account,
-            seed=seed,
-        )
-    document = {
-        "kind": document.pop("kind"),
-        "data": terms.describe(table, num_records, charged),
-        **document,
-    }
-    if terms.is_written:
-        write_json(run / "evaluation.json", document)
+    document = evaluate_run(run, table, terms=terms, by=by or ())
     if as_json:
         typer.echo(json.dumps(document))
         return
     console = Console(highlight=False, soft_wrap=True)
     _show(console, document)
-    terms.show(console, charged)
+    _show_terms(console, terms, document, run / "evaluation.json")
+
+
+class NormName(enum.Enum):
+    """How far an input may move."""
+
+    LINF = "linf"
+    L2 = "l2"
+
+
+@with_options("terms", _terms)
+def certify_command(
+    run: RunArgument,
+    table: LabelledArgument,
+    *,
+    radius: Annotated[
+        list[float], typer.Option(help="How far features in [-1, 1] may move; repeat it.")
+    ],
+    norm: Annotated[
+        NormName, typer.Option(help="Each feature by so much (linf), or all together (l2).")
+    ] = NormName.LINF,
+    first: Annotated[
+        int | None, typer.Option(help="Only the first so many rows: a certificate takes time.")
+    ] = None,
+    terms: Terms,
+    as_json: JsonOption = False,
+) -> None:
+    """Certify predictions: right, whatever somebody changes within a radius.
+
+    The radius is in units of encoded features, which lie in [-1, 1]: for a numeric column, half of
+    its range is 1. Categories may move in between, too, so a certificate is stricter than needed.
+
+    [bold]tacit certify run test.csv --radius 0.02 --radius 0.05 --norm linf --public[/]
+    """
+    document = certify_run(run, table, radii=radius, norm=norm.value, terms=terms, first=first)
+    if as_json:
+        typer.echo(json.dumps(document))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    _show_certificate(console, document)
+    _show_terms(console, terms, document, run / "certificate.json")
+
+
+def _show_terms(console: Console, terms: Terms, document: dict[str, Any], file: Path) -> None:
+    """Says what a result may be used for, and where it is."""
+    charged = document["data"]["statement"]
+    if terms.epsilon is not None:
+        console.print(
+            f"private records, charged: epsilon {charged['epsilon_text']} at delta"
+            f" {charged['delta']:g} for {charged['unit']}",
+            markup=False,
+        )
+    elif terms.public:
+        console.print(
+            "evaluated on public records (as declared); no privacy cost", style="dim", markup=False
+        )
+    else:
+        console.print(OWNERS_EYES, style="bold red", markup=False)
     if terms.is_written:
-        console.print(f"wrote {run / 'evaluation.json'}", markup=False)
-
-
-def _few(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    if values.nunique() > _MOST_GROUPS:
-        raise InvalidArgumentError(
-            f"--by {values.name} has {values.nunique()} values; groups need at most {_MOST_GROUPS}."
+        console.print(f"wrote {file}", markup=False)
+    else:
+        console.print(
+            "Not written to the run, which may be published. Say --public, --epsilon or"
+            " --owner-only.",
+            style="red",
         )
-    return values
-
-
-def _public_groups(schema: Schema, frame: pd.DataFrame, name: str) -> Groups:
-    """Returns groups by categories that the schema lists: those that occur are not public."""
-    column = next((column for column in schema.columns if column.name == name), None)
-    if not isinstance(column, CategoricalColumn):
-        raise InvalidArgumentError(
-            f"--by {name} must be a column that the schema lists with categories, since which"
-            " values occur is private, too."
-        )
-    # Values that are not listed take the last place.
-    numbers = column.encode(frame[name]).argmax(axis=1)
-    return Groups((*map(str, column.categories), "(other)"), np.asarray(numbers, np.int64))
 
 
 def _show(console: Console, document: dict[str, Any]) -> None:
@@ -216,104 +256,6 @@ def _show(console: Console, document: dict[str, Any]) -> None:
 
 def _compact(cell: dict[str, str]) -> str:
     return f"{cell['value']} ({cell['interval'].replace(' %', '')})"
-
-
-class NormName(enum.Enum):
-    """How far an input may move."""
-
-    LINF = "linf"
-    L2 = "l2"
-
-    def ball(self, schema: Schema) -> Ball:
-        """Returns the ball of this norm within the range of features."""
-        kind = Linf if self is NormName.LINF else L2
-        if schema.max_norm is not None:  # then features are scaled, and their range is another
-            return kind(radius=0.0)
-        return kind(radius=0.0, low=-1.0, high=1.0)
-
-
-def certify(
-    run: Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)],
-    table: Annotated[Path, typer.Argument(help="A CSV file with labels.", show_default=False)],
-    *,
-    radius: Annotated[
-        list[float], typer.Option(help="How far features in [-1, 1] may move; repeat it.")
-    ],
-    norm: Annotated[
-        NormName, typer.Option(help="Each feature by so much (linf), or all together (l2).")
-    ] = NormName.LINF,
-    first: Annotated[
-        int | None, typer.Option(help="Only the first so many rows: a certificate takes time.")
-    ] = None,
-    public: labelled.PublicOption = False,
-    epsilon: labelled.ChargeOption = None,
-    delta: labelled.EvaluationDeltaOption = None,
-    ledger: labelled.LedgerOption = None,
-    data_set: labelled.DataSetOption = None,
-    groups: labelled.GroupsOption = None,
-    owner_only: labelled.OwnerOnlyOption = False,
-    seed: SeedOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Certify predictions: right, whatever somebody changes within a radius.
-
-    The radius is in units of encoded features, which lie in [-1, 1]: for a numeric column, half of
-    its range is 1. Categories may move in between, too, so a certificate is stricter than needed.
-
-    [bold]tacit certify run test.csv --radius 0.02 --radius 0.05 --norm linf --public[/]
-    """
-    terms = Terms(
-        public=public,
-        owner_only=owner_only,
-        epsilon=epsilon,
-        delta=delta,
-        ledger=ledger,
-        data_set=data_set,
-        groups=groups,
-        seed=seed,
-    )
-    for value in radius:
-        check_positive("--radius", value)
-    if first is not None:
-        _check.positive_integer(**{"--first": first})
-    fitted = load_fitted_table(run)
-    if not isinstance(fitted.schema.target, Target):
-        raise InvalidArgumentError("a certificate is about classes; this run predicts numbers.")
-    frame, labels = read_labelled(table, fitted)
-    frame, labels = frame[:first], labels[:first]
-    people = terms.people(fitted, frame)
-    budget, account = (None, None) if epsilon is None else terms.open()
-    certificates = certified_curve(
-        fitted.posterior,
-        jnp.asarray(fitted.schema.encode(frame)),
-        jnp.asarray(labels),
-        norm.ball(fitted.schema),
-        sorted({0.0, *radius}),
-    )
-    charged, num_records = None, len(frame)
-    if budget is None:
-        points = certificate_points(certificates)
-    else:
-        num_records = num_records if people is None else int(people.max()) + 1
-        points, charged = private_certificate_points(
-            certificates, budget=budget, people=people, ledger=account, seed=seed
-        )
-    document = {
-        "data": terms.describe(table, num_records, charged),
-        "norm": "l-infinity" if norm is NormName.LINF else "l2",
-        "points": points,
-        "method": METHOD,
-    }
-    if terms.is_written:
-        write_json(run / "certificate.json", document)
-    if as_json:
-        typer.echo(json.dumps(document))
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    _show_certificate(console, document)
-    terms.show(console, charged)
-    if terms.is_written:
-        console.print(f"wrote {run / 'certificate.json'}", markup=False)
 
 
 def _show_certificate(console: Console, document: dict[str, Any]) -> None:

@@ -1,121 +1,60 @@
 """``tacit fit``: a private table becomes a posterior that may be published."""
 
+import contextlib
 import json
 import math
+import signal
+import threading
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType, TracebackType
+from typing import Annotated, Any, Self
 
 import typer
 from rich.console import Console
 
-from tacit.cli._options import HiddenOption, SeedOption, hidden_of, warnings_as_notes
-from tacit.cli.accounting import JsonOption
+from tacit.cli import _options, note
 from tacit.cli.launch import CoordinatorOption, NumProcessesOption, ProcessIdOption, join
 from tacit.errors import InvalidArgumentError
 from tacit.inference import ProgressBar
-from tacit.inference.method import describe_table_methods
 from tacit.privacy.accounting import round_up
 from tacit.processes import is_coordinator, stop_processes, translating_lost_workers
-from tacit.studies import TableFit, execution
-from tacit.studies.execution import Interrupted
-from tacit.studies.study import Study, merged, read_study
+from tacit.studies import Interrupted, TableFit, execute, read_study, resume
+from tacit.studies.study import make_study
 
-__all__ = ["fit"]
+__all__ = ["fit_command"]
 
-_DATA, _BUDGET, _HOW, _RUN = "The records", "The budget", "How to fit", "The run"
+_RESUMABLE = ("table", "output", "seed")
 
 
-def fit(
+def fit_command(
     table: Annotated[
         Path | None, typer.Argument(help="A CSV file with the private records.")
     ] = None,
     *,
-    target: Annotated[
-        str | None,
-        typer.Option(help="The column to predict, as in the schema.", rich_help_panel=_DATA),
-    ] = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(help="The public ranges and categories.", rich_help_panel=_DATA),
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            help="The column that says whose each row is: protects people, not rows.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    max_rows: Annotated[
-        int | None,
-        typer.Option(help="With --groups: rows of one person that count.", rich_help_panel=_DATA),
-    ] = None,
-    weight: Annotated[
-        str | None, typer.Option(help="The column of weights.", rich_help_panel=_DATA)
-    ] = None,
-    max_weight: Annotated[
-        float | None,
-        typer.Option(help="The largest weight, as public knowledge: 1.", rich_help_panel=_DATA),
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="What may be spent. With --ledger and without it: all that is left.",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            help="Chance that the promise fails: 1e-5, or that of the ledger.",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(help="The owner's ledger, charged first.", rich_help_panel=_BUDGET),
-    ] = None,
-    data_set: Annotated[
-        str | None,
-        typer.Option(help="What the ledger calls these records.", rich_help_panel=_BUDGET),
-    ] = None,
-    non_private: Annotated[
-        bool,
-        typer.Option(
-            "--non-private", help="Promise nothing: for public data.", rich_help_panel=_BUDGET
-        ),
-    ] = False,
-    method: Annotated[
-        str | None,
-        typer.Option(help=f"By default sgld. {describe_table_methods()}.", rich_help_panel=_HOW),
-    ] = None,
-    hidden: HiddenOption = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Number of updates.", rich_help_panel=_HOW)
-    ] = None,
-    batch: Annotated[
-        int | None, typer.Option(help="Expected records per update.", rich_help_panel=_HOW)
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="A folder for the run.", rich_help_panel=_RUN),
-    ] = None,
-    study: Annotated[
-        Path | None,
-        typer.Option(help="A TOML file with all of this; options override.", rich_help_panel=_RUN),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with the run in --output.", rich_help_panel=_RUN),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a run in --output.", rich_help_panel=_RUN),
-    ] = False,
-    seed: SeedOption = None,
+    target: _options.TargetOption = None,
+    schema: _options.SchemaOption = None,
+    groups: _options.GroupsOption = None,
+    max_rows: _options.MaxRowsOption = None,
+    weight: _options.WeightOption = None,
+    max_weight: _options.MaxWeightOption = None,
+    epsilon: _options.FitEpsilonOption = None,
+    delta: _options.FitDeltaOption = None,
+    ledger: _options.FitLedgerOption = None,
+    data_set: _options.FitDataSetOption = None,
+    non_private: _options.NonPrivateOption = False,
+    method: _options.MethodOption = None,
+    hidden: _options.HiddenOption = None,
+    steps: _options.StepsOption = None,
+    batch: _options.BatchOption = None,
+    output: _options.RunOutputOption = None,
+    study: _options.StudyOption = None,
+    resume: _options.ResumeOption = False,
+    overwrite: _options.OverwriteOption = False,
+    seed: _options.SeedOption = None,
     num_processes: NumProcessesOption = None,
     process_id: ProcessIdOption = None,
     coordinator: CoordinatorOption = None,
-    as_json: JsonOption = False,
+    as_json: _options.JsonOption = False,
 ) -> None:
     """Fit a private table: a posterior and its privacy statement, ready to be published.
 
@@ -128,91 +67,109 @@ def fit(
 
     [bold]tacit fit --resume --output run[/]
     """
+    settings = {
+        **{"table": table, "target": target, "schema": schema, "groups": groups},
+        **{"max_rows": max_rows, "weight": weight, "max_weight": max_weight},
+        **{"epsilon": _epsilon(epsilon, non_private=non_private), "delta": delta},
+        **{"ledger": ledger, "data_set": data_set, "method": method},
+        **{"hidden": _options.hidden_of(hidden), "num_steps": steps, "batch_size": batch},
+        **{"output": output, "seed": seed},
+    }
+    join(num_processes, process_id, coordinator)
+    try:
+        with translating_lost_workers():
+            if resume:
+                folder, found = _resume(settings, study)
+            else:
+                folder, found = _execute(settings, study, overwrite=overwrite)
+    except Interrupted as stopped:
+        _show_interrupted(stopped, as_json=as_json)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps({"output": str(folder), "statement": dict(found.statement)}))
+    else:
+        _show(found, folder)
+    stop_processes()
+
+
+def _epsilon(epsilon: float | None, *, non_private: bool) -> float | None:
     if non_private and epsilon is not None:
         raise InvalidArgumentError("give either --epsilon or --non-private, not both.")
     if epsilon is not None and math.isinf(epsilon):
         raise InvalidArgumentError("--epsilon must be finite; to promise nothing, --non-private.")
-    widths = hidden_of(hidden)
-    given: dict[str, dict[str, Any]] = {
-        "data": {
-            "table": _text(table),
-            "target": target,
-            "schema": _text(schema),
-            "groups": groups,
-            "max_rows": max_rows,
-            "weight": weight,
-            "max_weight": max_weight,
-        },
-        "budget": {
-            "epsilon": math.inf if non_private else epsilon,
-            "delta": delta,
-            "ledger": _text(ledger),
-            "data_set": data_set,
-        },
-        "recipe": {
-            "method": method,
-            "hidden": None if widths is None else list(widths),
-            "num_steps": steps,
-            "batch_size": batch,
-        },
-        "run": {"output": _text(output), "seed": seed},
-    }
-    join(num_processes, process_id, coordinator)
-    console = Console(stderr=True, quiet=not is_coordinator())
-
-    def bar(name: str) -> ProgressBar:
-        return ProgressBar(name, console=console)
-
-    try:
-        with warnings_as_notes(), translating_lost_workers():
-            if resume:
-                found = execution.resume(_study_to_resume(output, study, given), bar=bar)
-            else:
-                tables, num_records = ({}, None) if study is None else read_study(study)
-                own = Study.from_tables(merged(tables, given), num_records=num_records)
-                found = execution.execute(own, bar=bar, overwrite=overwrite)
-                output = own.output
-    except Interrupted as stopped:
-        _show_interrupted(stopped, output, as_json=as_json)
-        raise typer.Exit(130) from None
-    if as_json:
-        typer.echo(json.dumps({"output": str(output), "statement": dict(found.statement)}))
-    else:
-        _show(found, output)
-    stop_processes()
+    return math.inf if non_private else epsilon
 
 
-def _study_to_resume(
-    output: Path | None, study: Path | None, given: dict[str, dict[str, Any]]
-) -> Study:
-    """Returns the study of a run; the table may have moved, and a trial may have a seed."""
+def _execute(
+    settings: dict[str, Any], file: Path | None, *, overwrite: bool
+) -> tuple[Path, TableFit]:
+    study = make_study(settings) if file is None else read_study(file, changes=settings)
+    with _GentleProgress(study.recipe.method) as progress:
+        return study.output, execute(study, overwrite=overwrite, progress=progress)
+
+
+def _resume(settings: dict[str, Any], file: Path | None) -> tuple[Path, TableFit]:
+    """Goes on with a run; the table may have moved, and a trial may have a seed."""
+    output = settings["output"]
     if output is None:
         raise InvalidArgumentError("say which run to go on with: --resume --output run.")
-    allowed = {"table", "output", "seed"}
-    extra = [
-        key
-        for part in given.values()
-        for key, value in part.items()
-        if value is not None and key not in allowed
-    ]
-    if extra or study is not None:
+    given = {**settings, "study": file}
+    extra = [name for name, value in given.items() if value is not None and name not in _RESUMABLE]
+    if extra:
         raise InvalidArgumentError(
-            "--resume goes on with the run's own study.toml; leave out"
-            f" {', '.join(extra) or 'study'}."
+            f"--resume goes on with the run's own study.toml; leave out {', '.join(extra)}."
         )
-    tables, num_records = read_study(output / "study.toml")
-    tables.get("run", {}).pop("seed", None)  # noise is never used twice
-    found = Study.from_tables(merged(tables, given), num_records=num_records)
-    if found.epsilon is None or found.delta is None:
-        raise InvalidArgumentError(f"{output / 'study.toml'} must have budget.epsilon and delta.")
-    return found
+    with _GentleProgress("fit") as progress:
+        found = resume(output, table=settings["table"], seed=settings["seed"], progress=progress)
+    return output, found
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+class _GentleProgress:
+    """A bar from where a run begins; then the first Ctrl-C only asks it to stop.
+
+    The second stops it at once.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._bar = ProgressBar(name, console=Console(stderr=True, quiet=not is_coordinator()))
+        self._open = contextlib.ExitStack()
+        self._has_begun = self._is_asked = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    def __call__(self, *, step: int, num_steps: int, epsilon: float) -> None:
+        if not self._has_begun:
+            self._begin()
+        self._bar(step=step, num_steps=num_steps, epsilon=epsilon)
+        if self._is_asked and step < num_steps:  # a finished run is not worth stopping
+            raise KeyboardInterrupt
+
+    def _begin(self) -> None:
+        self._has_begun = True
+        # Elsewhere than in the main thread nobody can press Ctrl-C.
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGINT, self._ask)
+            self._open.callback(signal.signal, signal.SIGINT, before)
+        self._open.enter_context(self._bar)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._is_asked:
+            raise KeyboardInterrupt
+        self._is_asked = True
+        note("stopping after the steps that are paid for; Ctrl-C again stops now, and loses them")
 
 
-def _show(found: TableFit, output: Path | None) -> None:
+def _show(found: TableFit, output: Path) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(found.statement_text, markup=False)
     console.print(f"\nwrote {output}: posterior, statement and schema, and no record", markup=False)
@@ -223,8 +180,8 @@ def _show(found: TableFit, output: Path | None) -> None:
     )
 
 
-def _show_interrupted(stopped: Interrupted, output: Path | None, *, as_json: bool) -> None:
-    remedy = f"tacit fit --resume --output {output}" if stopped.step else None
+def _show_interrupted(stopped: Interrupted, *, as_json: bool) -> None:
+    remedy = f"tacit fit --resume --output {stopped.output}" if stopped.step else None
     if as_json:
         document = {
             "interrupted": True,
@@ -244,4 +201,4 @@ def _show_interrupted(stopped: Interrupted, output: Path | None, *, as_json: boo
     if remedy is None:
         console.print("no step was finished", markup=False)
     else:
-        console.print(f"kept in {output}; go on with: {remedy}", markup=False)
+        console.print(f"kept in {stopped.output}; go on with: {remedy}", markup=False)

@@ -18,7 +18,7 @@ from typing import IO, Annotated, Any, TypeAlias
 import typer
 
 from tacit import _check
-from tacit.cli._options import note
+from tacit.cli import note
 from tacit.errors import InvalidArgumentError
 
 __all__ = [
@@ -27,10 +27,9 @@ __all__ = [
     "NumProcessesOption",
     "ProcessIdOption",
     "cores_for",
-    "ending_together",
     "free_address",
     "join",
-    "launch",
+    "launch_command",
 ]
 
 _PANEL = "Processes"
@@ -87,29 +86,6 @@ def join(total: int | None, process_id: int | None, coordinator: str | None) -> 
     if process_id > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     start_processes(num_processes=total, process_id=process_id, coordinator=coordinator)
-
-
-@contextlib.contextmanager
-def ending_together() -> Iterator[None]:
-    """Ends one of several processes at once where it fails, so that none waits for another."""
-    try:
-        yield
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            _end_if_shared(end.code if isinstance(end.code, int) else 1)
-        raise
-    except BaseException as error:
-        _end_if_shared(1, error)
-        raise
-
-
-def _end_if_shared(code: int, error: BaseException | None = None) -> None:
-    processes = sys.modules.get("tacit.processes")  # where it was not loaded there is one process
-    if processes is None or processes.num_processes() == 1:
-        return
-    if error is not None:
-        sys.excepthook(type(error), error, error.__traceback__)
-    processes.end_now(code)
 
 
 def _keep_the_terminal_for_python() -> None:
@@ -173,7 +149,7 @@ def cores_for(num_processes: int, cores_per_process: int | None) -> list[set[int
     """Returns the cores of each process; None leaves that to the operating system."""
     if cores_per_process is None:
         return None
-    _check.positive_integer(**{"--cores-per-process": cores_per_process})
+    _check.positive_integer(cores_per_process=cores_per_process)
     if not hasattr(os, "sched_setaffinity"):
         raise InvalidArgumentError("--cores-per-process works on Linux only. Leave it out.")
     there = sorted(os.sched_getaffinity(0))
@@ -328,7 +304,7 @@ def _in_background(function: Callable[..., None], *arguments: object) -> threadi
     return thread
 
 
-def launch(
+def launch_command(
     command: Annotated[
         list[str], typer.Argument(help="After --: fit and its options, as for one process.")
     ],
@@ -351,7 +327,7 @@ def launch(
 
     [bold]tacit launch -n 4 --cores-per-process 2 -- fit --resume --output run[/]
     """
-    _check.positive_integer(**{"--num-processes": num_processes})
+    _check.positive_integer(num_processes=num_processes)
     if command[0] != "fit":
         raise InvalidArgumentError(
             f"only fit runs in several processes; got {command[0]!r}. Write: tacit launch -n"

@@ -11,58 +11,61 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit import _check
-from tacit.cli import accounting
+from tacit.cli import as_verb
+from tacit.cli._options import DeltaOption, JsonOption
+from tacit.cli.accounting import AdjacencyOption
 from tacit.errors import LedgerDamagedError
 from tacit.privacy.accounting import Adjacency, round_up
 from tacit.privacy.filters import Filter, GDPFilter, RDPFilter
 from tacit.privacy.ledger import DataSetRecord, LedgerFile, LedgerState, RunRecord
 
-__all__ = ["app"]
+__all__ = ["ledger_command"]
 
-app = typer.Typer(
+ledger_command = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="The owner's book of everything that was released about a data set.",
 )
 
-FileArgument: TypeAlias = Annotated[Path, typer.Argument(help="The ledger.", show_default=False)]
-DataSetOption: TypeAlias = Annotated[
+_FileArgument: TypeAlias = Annotated[Path, typer.Argument(help="The ledger.", show_default=False)]
+_DataSetOption: TypeAlias = Annotated[
     str | None, typer.Option(help="Only this data set.", show_default=False)
 ]
 
 
-class FilterName(enum.Enum):
+class _FilterName(enum.Enum):
     """How costs add up."""
 
     RDP = "rdp"
     GDP = "gdp"
 
 
-@app.command()
-def create(
-    file: FileArgument,
+@ledger_command.command("create")
+@as_verb
+def _create(
+    file: _FileArgument,
     *,
     data_set: Annotated[str, typer.Option(help="What you call the data; one name, one people.")],
     epsilon: Annotated[float, typer.Option(help="The budget, for good.")],
-    delta: accounting.DeltaOption,
-    adjacency: accounting.AdjacencyOption = Adjacency.ZERO_OUT,
+    delta: DeltaOption,
+    adjacency: AdjacencyOption = Adjacency.ZERO_OUT,
     composition: Annotated[
-        FilterName,
+        _FilterName,
         typer.Option(
             "--filter", help="For any method (rdp), or tighter if all is full batch (gdp)."
         ),
-    ] = FilterName.RDP,
-    as_json: accounting.JsonOption = False,
+    ] = _FilterName.RDP,
+    as_json: JsonOption = False,
 ) -> None:
     """Sets the budget of a data set, once; makes the file if there is none.
 
     [bold]tacit ledger create people.ledger --data-set census --epsilon 2 --delta 1e-6[/]
     """
-    _check.readable_text(**{"--data-set": data_set})
-    accounting.check_positive("--epsilon", epsilon)
-    accounting.check_delta(delta)
+    _check.readable_text(data_set=data_set)
+    _check.positive(epsilon=epsilon)
+    _check.fraction(one=False, delta=delta)
     rule: Filter
-    if composition is FilterName.RDP:
+    if composition is _FilterName.RDP:
         rule = RDPFilter.of_budget(epsilon=epsilon, delta=delta, adjacency=adjacency)
     else:
         rule = GDPFilter(epsilon=epsilon, delta=delta, adjacency=adjacency)
@@ -79,9 +82,10 @@ def create(
     console.print(f"in {file}. Keep it with the data, back it up, do not publish it.", markup=False)
 
 
-@app.command()
-def show(
-    file: FileArgument, *, data_set: DataSetOption = None, as_json: accounting.JsonOption = False
+@ledger_command.command("show")
+@as_verb
+def _show(
+    file: _FileArgument, *, data_set: _DataSetOption = None, as_json: JsonOption = False
 ) -> None:
     """Shows what is left of each budget, the runs and the forks."""
     ledger = LedgerFile.open(file)
@@ -91,14 +95,15 @@ def show(
         return
     console = Console(highlight=False, markup=False)
     for record in records:
-        _show(console, record)
+        _show_data_set(console, record)
     if not records:
         console.print("no data set yet")
 
 
-@app.command()
-def history(
-    file: FileArgument, *, data_set: DataSetOption = None, as_json: accounting.JsonOption = False
+@ledger_command.command("history")
+@as_verb
+def _history(
+    file: _FileArgument, *, data_set: _DataSetOption = None, as_json: JsonOption = False
 ) -> None:
     """Lists every charge, oldest first."""
     records = _chosen(LedgerFile.open(file), data_set)
@@ -118,15 +123,16 @@ def history(
     Console(highlight=False, markup=False).print(table if charges else "nothing was charged yet")
 
 
-@app.command()
-def verify(
-    file: FileArgument,
+@ledger_command.command("verify")
+@as_verb
+def _verify(
+    file: _FileArgument,
     *,
     head: Annotated[
         str | None,
         typer.Option(help="A head you noted down: finds old copies too.", show_default=False),
     ] = None,
-    as_json: accounting.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Checks every entry. Exit code 1: the file is damaged."""
     problem, state = None, None
@@ -192,7 +198,7 @@ def _bar(share: float, full: str, empty: str, *, width: int = 40) -> str:
     return full * cells + empty * (width - cells)
 
 
-def _show(console: Console, record: DataSetRecord) -> None:
+def _show_data_set(console: Console, record: DataSetRecord) -> None:
     spent, budget = record.spending.epsilon, record.rule.epsilon
     console.print(record.name, style="bold")
     console.print(_bar(spent / budget, *("█░" if console.encoding.startswith("utf") else "#-")))

@@ -12,14 +12,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tacit import _check, _tree
-from tacit.cli import accounting
-from tacit.cli._options import HiddenOption, hidden_of, note, remark
-from tacit.cli.accounting import JsonOption
+from tacit.cli import _options, note
+from tacit.cli._options import DeltaOption, JsonOption, hidden_of
 from tacit.data import NumericColumn, NumericTarget, Schema, Target, encode_to_folder
 from tacit.data.csv import read_csv
 from tacit.data.draft import WARNING, draft_schema
 from tacit.errors import InvalidArgumentError
-from tacit.inference.method import describe_table_methods
 from tacit.privacy.accounting import round_up
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
@@ -27,10 +25,10 @@ from tacit.rng import seeded_key
 from tacit.studies import Prepared, Recipe, prepare
 from tacit.studies.files import read_schema, write_text
 
-__all__ = ["encode", "plan", "schema"]
+__all__ = ["encode_command", "plan_command", "schema_command"]
 
 
-def schema(
+def schema_command(
     table: Annotated[Path, typer.Argument(help="A CSV file.", show_default=False)],
     *,
     target: Annotated[
@@ -72,15 +70,14 @@ def schema(
         return
     if output is None:
         typer.echo(draft.text, nl=False)
+    note(*draft.notes)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for line in draft.notes:
-        console.print(f"note: {line}", style="yellow", markup=False)
     console.print(WARNING, style="bold", markup=False)
     if output is not None:
         console.print(f"wrote {output}", markup=False)
 
 
-def plan(
+def plan_command(
     *,
     records: Annotated[int, typer.Option(help="Number of records (people).")],
     schema: Annotated[
@@ -91,12 +88,12 @@ def plan(
         int | None, typer.Option(help="Number of classes; 0 for a numeric target. Default: 2.")
     ] = None,
     epsilon: Annotated[float, typer.Option(help="The budget.")] = 1.0,
-    delta: accounting.DeltaOption = 1e-5,
-    method: Annotated[str, typer.Option(help=describe_table_methods())] = "sgld",
-    hidden: HiddenOption = None,
-    steps: Annotated[int | None, typer.Option(help="Number of updates.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Expected records per update.")] = None,
-    as_json: accounting.JsonOption = False,
+    delta: DeltaOption = 1e-5,
+    method: _options.MethodOption = None,
+    hidden: _options.HiddenOption = None,
+    steps: _options.StepsOption = None,
+    batch: _options.BatchOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """What a budget buys: noise, steps, batches and signal-to-noise. No data is touched.
 
@@ -104,10 +101,15 @@ def plan(
 
     [bold]tacit plan --schema schema.toml --records 30000 --epsilon 0.5 --method vi[/]
     """
-    accounting.check_positive("--epsilon", epsilon)
-    accounting.check_delta(delta)
-    _check.positive_integer(**{"--records": records})
-    recipe = Recipe(method=method, hidden=hidden_of(hidden), num_steps=steps, batch_size=batch)
+    _check.positive(epsilon=epsilon)
+    _check.fraction(one=False, delta=delta)
+    _check.positive_integer(records=records)
+    recipe = Recipe(
+        method=method or "sgld",
+        hidden=hidden_of(hidden),
+        num_steps=steps,
+        batch_size=batch,
+    )
     prepared = prepare(
         _schema(schema, features, classes),
         recipe,
@@ -130,9 +132,9 @@ def _schema(path: Path | None, features: int | None, classes: int | None) -> Sch
         return read_schema(path)
     if features is None:
         raise InvalidArgumentError("give --schema, or --features and --classes.")
-    _check.positive_integer(**{"--features": features})
+    _check.positive_integer(features=features)
     classes = 2 if classes is None else classes
-    _check.non_negative_integer(**{"--classes": classes})
+    _check.non_negative_integer(classes=classes)
     target: Target | NumericTarget
     if classes == 0:
         target = NumericTarget(name="target", low=-1, high=1)
@@ -217,7 +219,7 @@ def _ratio(value: float) -> str:
     return f"{value:.2g}" if value < 100 else f"{value:.0f}"
 
 
-def encode(
+def encode_command(
     tables: Annotated[
         list[Path],
         typer.Argument(help="CSV or Parquet files with the private rows.", show_default=False),
@@ -229,28 +231,18 @@ def encode(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="A folder for the records.", show_default=False)
     ],
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            help="The column that says whose each row is; the table must be sorted by it."
-        ),
-    ] = None,
-    max_rows: Annotated[
-        int | None, typer.Option(help="With --groups: rows of one person that count.")
-    ] = None,
-    weight: Annotated[str | None, typer.Option(help="The column of weights.")] = None,
-    max_weight: Annotated[
-        float, typer.Option(help="The largest weight, as public knowledge.")
-    ] = 1.0,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace records in --output.")
-    ] = False,
+    groups: _options.GroupsOption = None,
+    max_rows: _options.MaxRowsOption = None,
+    weight: _options.WeightOption = None,
+    max_weight: _options.MaxWeightOption = None,
+    overwrite: _options.OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Encode tables that are larger than memory, once, for any number of fits.
 
     The folder takes the place of the table in tacit fit, which then reads only rows that it draws.
-    It holds the private records themselves: do not publish it.
+    It holds the private records themselves: do not publish it. With --groups the tables must be
+    sorted by that column.
 
     [bold]tacit encode data.parquet --schema schema.toml --output records[/]
 
@@ -269,13 +261,13 @@ def encode(
             description,
             output,
             weight=weight,
-            max_weight=max_weight,
+            max_weight=1.0 if max_weight is None else max_weight,
             groups=groups,
             max_rows=max_rows,
             overwrite=overwrite,
             on_rows=lambda num_rows: bar.update(task, completed=num_rows),
         )
-    remark(found.remarks)
+    note(*(f"{line} (not for publication: it depends on the records)" for line in found.remarks))
     num_records = found.records.num_records
     if as_json:
         document = {

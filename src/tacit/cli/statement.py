@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli import accounting
-from tacit.cli.accounting import JsonOption
+from tacit import _check
+from tacit.cli._options import JsonOption
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.accounting import round_up
 from tacit.privacy.interpretation import Explanation, explain_statement
@@ -25,10 +25,10 @@ from tacit.report.figures import trade_off_figure
 from tacit.report.html import write_report
 from tacit.report.panels import ledger_panel
 
-__all__ = ["explain", "report", "statement"]
+__all__ = ["explain_command", "report_command", "statement_command"]
 
 
-def statement(
+def statement_command(
     run: Annotated[
         Path, typer.Argument(help="A run's directory, or a statement.json.", show_default=False)
     ],
@@ -78,7 +78,7 @@ def _print(found: Verification) -> None:
         )
 
 
-def explain(
+def explain_command(
     *,
     epsilon: Annotated[float | None, typer.Option(help="The promise; needs --delta.")] = None,
     delta: Annotated[
@@ -91,7 +91,7 @@ def explain(
     plot: Annotated[
         Path | None, typer.Option(help="Writes the trade-off curve: .png, .svg or .pdf.")
     ] = None,
-    as_json: accounting.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """What an epsilon means: how well the best attack on one person can do.
 
@@ -124,8 +124,8 @@ def _explanation(epsilon: float | None, delta: float | None, run: Path | None) -
         return explain_statement(read_statement(run))
     if epsilon is None or delta is None:
         raise InvalidArgumentError("give --epsilon and --delta, or --run.")
-    accounting.check_positive("--epsilon", epsilon)
-    accounting.check_delta(delta)
+    _check.positive(epsilon=epsilon)
+    _check.fraction(one=False, delta=delta)
     return explain_epsilon(epsilon=epsilon, delta=delta)
 
 
@@ -149,7 +149,7 @@ def _draw(explanation: Explanation, path: Path) -> None:
         ) from None
 
 
-def report(
+def report_command(
     run: Annotated[Path, typer.Argument(help="A run's directory.", show_default=False)],
     *,
     output: Annotated[

@@ -1,8 +1,7 @@
-"""Tables in, posteriors out: the layer under the command line, and scikit-learn's estimators."""
+"""Scikit-learn's interface: private estimators of tables, and a private search."""
 
-from tacit.estimators.classifier import PrivateBayesClassifier
 from tacit.estimators.inputs import PrivateScaler, forget_fits
-from tacit.estimators.regressor import PrivateBayesRegressor
+from tacit.estimators.private_bayes import PrivateBayesClassifier, PrivateBayesRegressor
 from tacit.estimators.table_estimator import Uncertainty
 from tacit.estimators.tuning import Tuned, tune
 

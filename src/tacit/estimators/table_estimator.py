@@ -1,9 +1,10 @@
-"""What the classifier and the regressor share: from arrays and frames to a fitted table."""
+"""What the classifier and the regressor share: parameters, and the way to a fitted table."""
 
 import abc
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -21,15 +22,14 @@ from tacit.estimators.inputs import numeric_columns as columns_of
 from tacit.inference import ProgressBar
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.cost import Cost
-from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.private_bounds import PrivateBounds
 from tacit.privacy.statement import Statement
-from tacit.studies.preparation import Prepared, prepare
+from tacit.studies.preparation import prepare
 from tacit.studies.recipe import Recipe
 from tacit.studies.table_fit import FittedTable, Predicted, TableFit, fit_table
 from tacit.typing import Params, Record
 
-__all__ = ["Encoded", "Rows", "TableEstimator", "Uncertainty"]
+__all__ = ["EncodedTable", "GivenRows", "TableEstimator", "Uncertainty"]
 
 
 class Uncertainty(NamedTuple):
@@ -46,7 +46,7 @@ class Uncertainty(NamedTuple):
     total: NDArray[np.float64]
 
 
-class Rows(NamedTuple):
+class GivenRows(NamedTuple):
     """What ``fit`` was given.
 
     Attributes:
@@ -62,7 +62,7 @@ class Rows(NamedTuple):
     groups: ArrayLike | None
 
 
-class Encoded(NamedTuple):
+class EncodedTable(NamedTuple):
     """A table ready to be fitted.
 
     Attributes:
@@ -74,6 +74,7 @@ class Encoded(NamedTuple):
     records: Record
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
     """Reads what scikit-learn passes, spends the budget once, predicts; see the two that extend it.
 
@@ -81,26 +82,53 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
       Of the records, `fit` computes nothing but what one row or one unit says by itself, counted
       releases, and a warning for their owner. All attributes that end in an underscore may be
       published under ``privacy_``, except ``classes_`` where it warned that labels are public.
+
+    Args:
+      epsilon: the budget; ``math.inf`` runs the same fit without privacy.
+      delta: the chance that the promise of epsilon fails; well below 1 / (number of records).
+      method: ``"sgld"``, ``"sghmc"``, ``"sgd"``, ``"swag"``, ``"vi"`` or ``"ivon"``.
+      schema: the public description of a table with numeric and categorical columns; X is then
+        a frame, whose columns are found by name.
+      bounds: the public range of numeric inputs, ``(low, high)``, each a number or one for each
+        column. Without schema and bounds, a tenth of the budget finds them privately.
+      hidden: widths of hidden layers; ``()`` is a linear model. This and what follows is chosen
+        from public facts where it is None: records, features, classes and epsilon.
+      num_steps: updates; the noise is such that all of them together spend the budget.
+      batch_size: expected number of records in an update.
+      clip_norm: the largest gradient norm that one record contributes.
+      learning_rate: on the gradient of the mean loss.
+      max_rows: how many rows of one person count, where ``fit`` is given groups.
+      max_weight: the largest sample weight; public.
+      ledger: is charged for all that is released.
+      random_state: None draws secret noise. A number is for tests and marks the statement
+        INSECURE.
+      verbose: shows a bar with steps and epsilon.
+
+    Attributes:
+      privacy_: the privacy statement of the fit.
+      table_: the posterior with its schema; ``table_.save(directory)`` writes a run directory.
+      n_iter_: how many updates were made.
     """
 
-    table_: FittedTable
-    privacy_: Statement
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    method: str = "sgld"
+    schema: Schema | None = None
+    bounds: Any = None
+    hidden: Sequence[int] | None = None
+    num_steps: int | None = None
+    batch_size: int | None = None
+    clip_norm: float | None = None
+    learning_rate: float | None = None
+    max_rows: int | None = None
+    max_weight: float = 1.0
+    ledger: Ledger | None = None
+    random_state: Any = None
+    verbose: bool = False
 
-    epsilon: float
-    delta: float
-    method: str
-    schema: Schema | None
-    bounds: Any
-    hidden: Sequence[int] | None
-    num_steps: int | None
-    batch_size: int | None
-    clip_norm: float | None
-    learning_rate: float | None
-    max_rows: int | None
-    max_weight: float
-    ledger: Ledger | None
-    random_state: Any
-    verbose: bool
+    table_: FittedTable = field(init=False)
+    privacy_: Statement = field(init=False)
+    n_iter_: int | None = field(init=False)
 
     def fit(
         self,
@@ -128,7 +156,7 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             recipe,
             num_records=len(encoded.records.weight),
             budget=budget,
-            left=self._left(),
+            ledger=self.ledger,
             spent=None if search is None else Cost(search.cost, is_secure=bounds_seed is None),
         )
         plan = prepared.plan
@@ -139,7 +167,11 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         if unknown is not None:
             found, _ = unknown.find(budget=budget, seed=bounds_seed, ledger=self.ledger)
             encoded = self._encode(rows, found)
-        return self._run(encoded.records, replace(prepared, schema=encoded.schema), seed=seed)
+        prepared = replace(prepared, schema=encoded.schema)
+        with ProgressBar(type(self).__name__) if self.verbose else nullcontext() as bar:
+            return self._keep(
+                fit_table(encoded.records, prepared, seed=seed, ledger=self.ledger, progress=bar)
+            )
 
     def sample_posterior(self, num_draws: int | None = None, *, seed: int = 0) -> Params:
         """Returns draws of the network's parameters, stacked along a leading axis.
@@ -150,14 +182,6 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return jax.tree.map(np.asarray, self.table_.posterior.draws(num_draws, seed=seed))
-
-    def _run(self, records: Record, prepared: Prepared, *, seed: int | None) -> Self:
-        if self.verbose:
-            with ProgressBar(type(self).__name__) as bar:
-                table = fit_table(records, prepared, seed=seed, ledger=self.ledger, progress=bar)
-        else:
-            table = fit_table(records, prepared, seed=seed, ledger=self.ledger)
-        return self._keep(table)
 
     def _keep(self, table: TableFit) -> Self:
         self.table_ = table
@@ -215,7 +239,7 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
 
     def _read(
         self, X: Any, y: Any, sample_weight: ArrayLike | None, groups: ArrayLike | None
-    ) -> Rows:
+    ) -> GivenRows:
         """Returns the rows, checked as far as that needs no bounds."""
         frame = self._frame(X, reset=True)
         labels = self._labels(y, len(frame))
@@ -231,9 +255,9 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
                 "groups and max_rows go together: groups says whose each row is, max_rows how many"
                 f" rows of one person count at most, and is public; got max_rows={self.max_rows!r}."
             )
-        return Rows(frame, labels, weight, groups)
+        return GivenRows(frame, labels, weight, groups)
 
-    def _encode(self, rows: Rows, found: PrivateBounds | None) -> Encoded:
+    def _encode(self, rows: GivenRows, found: PrivateBounds | None) -> EncodedTable:
         """Returns records; without ``found``, unknown bounds are taken as (-1, 1) for now.
 
         What is wrong with a row is wrong under any bounds, and is found before any are paid for.
@@ -251,9 +275,9 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             groups=rows.groups,
             max_rows=self.max_rows,
         )
-        return Encoded(schema, records)
+        return EncodedTable(schema, records)
 
-    def _unknown(self, rows: Rows, budget: Budget) -> UnknownColumns | None:
+    def _unknown(self, rows: GivenRows, budget: Budget) -> UnknownColumns | None:
         """Returns the columns whose bounds are not public, target last."""
         if self.schema is not None:
             return None
@@ -283,9 +307,6 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         if self.bounds is not None:
             return as_limits("bounds", self.bounds, num_columns), target
         return Limits(low[:num_columns], high[:num_columns]), target
-
-    def _left(self) -> Budget | None:
-        return self.ledger.budget() if isinstance(self.ledger, DataSetLedger) else None
 
     def _target_name(self) -> str:
         names = self._names()

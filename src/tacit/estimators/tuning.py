@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,23 +15,22 @@ from sklearn.base import clone
 from tacit.errors import InvalidArgumentError
 from tacit.estimators.inputs import BOUNDS_SHARE
 from tacit.estimators.table_estimator import TableEstimator
+from tacit.inference import Plan
 from tacit.metrics import RegressionUncertainty
-from tacit.privacy.budget import Budget
-from tacit.privacy.calibration import extra_noise, smallest_noise
+from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.calibration import noise_within
 from tacit.privacy.charging import charged_key
 from tacit.privacy.cost import Cost, composed
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import bounds_noise
 from tacit.privacy.sampling import FullBatch
-from tacit.studies.preparation import Prepared, prepare
-from tacit.studies.recipe import Recipe
+from tacit.studies.preparation import Prepared, prepare, with_noise
 from tacit.studies.table_fit import FittedTable, TableFit, fit_table
 from tacit.typing import Record
 
 __all__ = ["Tuned", "tune"]
 
-Floats = NDArray[np.float64]
-E = TypeVar("E", bound=TableEstimator)
+_Floats = NDArray[np.float64]
 
 _TUNABLE = ("method", "hidden", "num_steps", "batch_size", "clip_norm", "learning_rate")
 
@@ -49,7 +48,7 @@ class Tuned(NamedTuple):
 
     estimator: Any
     best: int
-    scores: Floats
+    scores: _Floats
     noise_std: float
 
 
@@ -107,15 +106,12 @@ def tune(
     num_records = len(encoded.records.weight)
     scoring = _scoring(len(candidates), num_records, budget)
     before = scoring.cost if unknown is None else composed(unknown.search.cost, scoring.cost)
-    plans = _within_one_budget(
-        encoded.schema,
-        recipes,
-        num_records=num_records,
-        budget=budget,
-        before=before,
-        left=chosen._left(),
-    )
-    total = composed(before, *(own.plan.cost for own in plans))
+    alone = [
+        prepare(encoded.schema, recipe, num_records=num_records, budget=budget)
+        for recipe in recipes
+    ]
+    plans = _within_one_budget(alone, budget, before, chosen.ledger)
+    total = composed(before, *(plan.cost for plan in plans))
     if chosen.ledger is not None:
         # For all of it, before the first part is paid.
         chosen.ledger.ask(total)
@@ -125,13 +121,10 @@ def tune(
         encoded = chosen._encode(rows, found)
     records = encoded.records
     tables = []
-    for number, (prepared, seed) in enumerate(zip(plans, seeds, strict=True)):
-        others = [other.plan.cost for at, other in enumerate(plans) if at != number]
-        plan = replace(
-            prepared.plan,
-            spent=Cost(composed(before, *others), is_secure=seed is None),
-        )
-        own = replace(prepared, schema=encoded.schema, plan=plan)
+    for prepared, plan, seed in zip(alone, plans, seeds, strict=True):
+        others = [other.cost for other in plans if other is not plan]
+        spent = Cost(composed(before, *others), is_secure=seed is None)
+        own = replace(prepared, schema=encoded.schema, plan=replace(plan, spent=spent))
         tables.append(fit_table(records, own, seed=seed, ledger=chosen.ledger))
     key, _ = charged_key(
         scoring.cost,
@@ -171,31 +164,20 @@ def _scoring(num_candidates: int, num_records: int, budget: Budget) -> GaussianS
 
 
 def _within_one_budget(
-    schema: Any,
-    recipes: list[Recipe],
-    *,
-    num_records: int,
-    budget: Budget,
-    before: DpEvent,
-    left: Budget | None,
-) -> list[Prepared]:
+    alone: list[Prepared], budget: Budget, before: DpEvent, ledger: Ledger | None
+) -> list[Plan]:
     """Returns plans that are together within the budget, each with the same share of it."""
-    alone = [prepare(schema, recipe, num_records=num_records, budget=budget) for recipe in recipes]
+    plans = [own.plan for own in alone]
     if math.isinf(budget.epsilon):
-        return alone
+        return plans
 
-    def scaled(factor: float) -> list[Prepared]:
-        return [
-            replace(own, plan=replace(own.plan, method=own.plan.method.scale_noise(factor)))
-            for own in alone
-        ]
+    def scaled(factor: float) -> list[Plan]:
+        return [with_noise(plan, factor) for plan in plans]
 
     def cost_of(factor: float) -> DpEvent:
-        return composed(before, *(own.plan.cost for own in scaled(factor)))
+        return composed(before, *(plan.cost for plan in scaled(factor)))
 
-    factor = smallest_noise(cost_of, budget)
-    more = extra_noise(lambda more: cost_of(factor * more), left)
-    return scaled(factor * more if math.isfinite(more) else factor)
+    return scaled(noise_within(cost_of, budget, ledger).noise)
 
 
 def _scores(table: FittedTable, records: Record) -> NDArray[np.float32]:

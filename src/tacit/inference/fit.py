@@ -28,7 +28,7 @@ from tacit.privacy.clipping.isolation import require_no_table
 from tacit.privacy.cost import Cost, count_releases, event_to_json
 from tacit.privacy.statement import Statement, make_statement, require_adjacency
 from tacit.privacy.stopping import AnytimeRDP, Declared, claim_of
-from tacit.processes import on_coordinator, require_agreement, shared_fresh_key
+from tacit.processes import on_coordinator, require_same_everywhere, shared_fresh_key
 from tacit.rng import seeded_key
 from tacit.tables import Distributed, OnHost, Table, as_table, describe_mesh
 from tacit.typing import Record, Tree
@@ -185,7 +185,7 @@ def fit(
         is_charged=ledger is not None,
     )
     _require_no_table(kernel, shape, records)
-    require_agreement(
+    require_same_everywhere(
         records=str((plan.method.num_records, as_table(records).record)),
         mesh=describe_mesh(getattr(records, "mesh", None)),
         plan=str((event_to_json(whole.event), plan.kept_steps, chunk_steps)),

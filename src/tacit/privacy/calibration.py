@@ -3,48 +3,76 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from dp_accounting import DpEvent
 from scipy.optimize import brentq
 
 from tacit import _check
 from tacit.errors import BudgetExceededError
-from tacit.privacy.accounting import PLD, Accountant
-from tacit.privacy.budget import Budget
+from tacit.privacy.accounting import PLD, Accountant, round_up
+from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.ledger import DataSetLedger
 
-__all__ = ["extra_noise", "largest_batch", "most_steps", "smallest_noise"]
+__all__ = ["LedgerNoise", "largest_batch", "most_steps", "noise_within", "smallest_noise"]
 
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e6
 _MOST_EXTRA_NOISE = 1.5
 
 
-def extra_noise(cost_of: Callable[[float], DpEvent], left: Budget | None) -> float:
-    """Returns by how much noise must grow for a ledger to pay as well; at least one.
+class LedgerNoise(NamedTuple):
+    """Noise that a budget and a ledger allow.
 
-    Infinity where no noise is enough, or half as much again is not: what was asked for is then
-    not what could be had, and the ledger refuses.
+    Attributes:
+      noise: in the units that the cost was asked in.
+      extra: how many times as much it is as the budget alone needs; at least one.
+    """
+
+    noise: float
+    extra: float
+
+
+def noise_within(
+    cost_of: Callable[[float], DpEvent], budget: Budget, ledger: Ledger | None
+) -> LedgerNoise:
+    """Returns the smallest noise whose cost both a budget and a ledger allow.
+
+    Across runs a ledger counts a little more than a budget does, so its noise is a little larger.
+
+    Guarantee:
+      ``budget`` allows the cost at the noise that is returned, and so does what the ledger has
+      left at this moment. Nothing is charged.
 
     Args:
-      cost_of: the cost of everything at so many times the noise.
-      left: what the ledger has left; None where there is no ledger.
+      cost_of: the cost of everything at so much noise.
+      budget: what may be spent.
+      ledger: what will be charged; only a `DataSetLedger` knows what it has left, so that others
+        are not asked.
+
+    Raises:
+      BudgetExceededError: where no noise is enough, or the ledger needs more than half as much
+        again: what was asked for is then not what could be had.
 
     Example:
       >>> import dp_accounting as dpa
-      >>> left = Budget(epsilon=1.0, delta=1e-5)
-      >>> extra_noise(lambda factor: dpa.GaussianDpEvent(5.0 * factor), left)
-      1.0
-      >>> f"{extra_noise(lambda factor: dpa.GaussianDpEvent(3.0 * factor), left):.2f}"
-      '1.24'
-      >>> extra_noise(lambda factor: dpa.GaussianDpEvent(2.0 * factor), left)
-      inf
+      >>> found = noise_within(dpa.GaussianDpEvent, Budget(epsilon=1.0, delta=1e-5), None)
+      >>> f"{found.noise:.2f}", found.extra
+      ('3.73', 1.0)
     """
-    if left is None:
-        return 1.0
+    own = smallest_noise(cost_of, budget)
+    if not isinstance(ledger, DataSetLedger):
+        return LedgerNoise(own, 1.0)
     try:
-        factor = smallest_noise(cost_of, left)
+        extra = max(1.0, smallest_noise(lambda factor: cost_of(own * factor), ledger.budget()))
     except BudgetExceededError:
-        return math.inf
-    return max(1.0, factor) if factor <= _MOST_EXTRA_NOISE else math.inf
+        extra = math.inf
+    if extra > _MOST_EXTRA_NOISE:
+        raise BudgetExceededError(
+            f"the ledger {ledger.book.path} of {ledger.name!r} has spent epsilon"
+            f" {round_up(ledger.spent)} of {ledger.rule.epsilon:g} and has too little left"
+            f" for epsilon {budget.epsilon:g}. Nothing was spent. Use a smaller epsilon."
+        )
+    return LedgerNoise(own * extra, extra)
 
 
 def smallest_noise(

@@ -12,9 +12,9 @@ from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
 from tacit import _check, _tree
-from tacit.errors import BudgetExceededError, InvalidArgumentError
+from tacit.errors import InvalidArgumentError
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibration import extra_noise, smallest_noise
+from tacit.privacy.calibration import noise_within
 from tacit.privacy.charging import charged_key
 from tacit.privacy.cost import Cost, repeated
 from tacit.privacy.ledger import DataSetLedger
@@ -90,26 +90,12 @@ def noisy_sums(
     release = GaussianSum(
         sampling=FullBatch(num_records=num_units), clip_norm=max_norm, noise_multiplier=1.0
     )
-    noise = _noise(release, budget, ledger)
+    noise = noise_within(release.cost_of, budget, ledger).noise
     release = replace(release, noise_multiplier=noise)
     data = jnp.asarray(rows, jnp.float32)
     key, cost = charged_key(release.cost, budget=budget, ledger=ledger, seed=seed, purpose=purpose)
     sums = jax.jit(lambda key, data: release(key, lambda own, _: own, data))(key, data)
     return NoisySums(sums=np.asarray(sums, np.float64), release=release), cost
-
-
-def _noise(release: GaussianSum, budget: Budget, ledger: DataSetLedger | None) -> float:
-    """Returns the noise within the budget, and a little more where a ledger counts stricter."""
-    own = smallest_noise(release.cost_of, budget)
-    if ledger is None:
-        return own
-    factor = extra_noise(lambda factor: release.cost_of(own * factor), ledger.budget())
-    if math.isinf(factor):
-        raise BudgetExceededError(
-            f"the ledger {ledger.book.path} of {ledger.name!r} has too little left for epsilon"
-            f" {budget.epsilon:g}. Nothing was spent. Give a smaller epsilon."
-        )
-    return own * factor
 
 
 def mean_interval(total: float, found: NoisySums, *, z: float = 1.96) -> dict[str, float]:

@@ -32,7 +32,7 @@ from tacit.report.panels import (
     units,
     verified,
 )
-from tacit.studies.run_folder import Run, read_run
+from tacit.studies.run_folder import FinishedRun, read_run
 
 __all__ = ["Citation", "citations_of", "render_report", "write_report"]
 
@@ -206,13 +206,13 @@ def write_report(
     return path
 
 
-def render_report(run: Run, *, ledger: LedgerPanel | None = None) -> str:
+def render_report(run: FinishedRun, *, ledger: LedgerPanel | None = None) -> str:
     """Returns the page of a run."""
     statement_from_json(run.statement)  # all fields are there
     return str(_part("statement.json", functools.partial(_rendered, ledger=ledger), run))
 
 
-def _rendered(run: Run, *, ledger: LedgerPanel | None) -> str:
+def _rendered(run: FinishedRun, *, ledger: LedgerPanel | None) -> str:
     statement = run.statement
     claimed, explanation = float(statement["epsilon"]), explain_statement(statement)
     evaluation = _part("evaluation.json", evaluation_panel, run.evaluation)

@@ -22,7 +22,7 @@ from tacit.report.evaluation_panel import (
     subgroup_table,
     uncertainty_charts,
 )
-from tacit.studies.run_folder import Run
+from tacit.studies.run_folder import FinishedRun
 
 __all__ = [
     "LedgerPanel",
@@ -59,7 +59,7 @@ class LedgerPanel:
     rows: Sequence[tuple[str, str, str, str]]
 
 
-def banners(statement: Mapping[str, Any], run: Run) -> Iterator[tuple[str, str, str]]:
+def banners(statement: Mapping[str, Any], run: FinishedRun) -> Iterator[tuple[str, str, str]]:
     """Yields what nobody may overlook: its kind, a loud word and a sentence."""
     if math.isinf(float(statement["epsilon"])):
         yield "bad", "NOT PRIVATE.", "Nothing is promised. Publish nothing of this run."
@@ -160,7 +160,7 @@ def audit_panel(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def verified(run: Run) -> str:
+def verified(run: FinishedRun) -> str:
     """Returns what the second accountant says, in a line."""
     found = run.verification
     if not found.holds or found.claimed is None or found.recomputed is None:

@@ -28,7 +28,7 @@ __all__ = [
     "statement_of_sums",
 ]
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 NLL_FLOOR = 1e-7
 """The least probability of a label: one that was thought impossible would make a mean infinite."""
@@ -39,7 +39,7 @@ _FEWEST = 2
 
 
 def evaluate_predictions(
-    found: ClassificationUncertainty[Floats] | RegressionUncertainty[Floats],
+    found: ClassificationUncertainty[_Floats] | RegressionUncertainty[_Floats],
     truth: NDArray[Any],
     *,
     by: Mapping[str, "pd.Series[Any]"] | None = None,
@@ -92,7 +92,7 @@ def evaluate_predictions(
     }
 
 
-def histogram(values: Floats, most: float | None) -> dict[str, Any]:
+def histogram(values: _Floats, most: float | None) -> dict[str, Any]:
     """Returns counts in equal bins from zero to ``most``, or to the largest value."""
     top = max(float(values.max()), 1e-6) if most is None else most
     counts, edges = np.histogram(np.clip(values, 0, top), bins=_NUM_BINS, range=(0, top))
@@ -100,8 +100,8 @@ def histogram(values: Floats, most: float | None) -> dict[str, Any]:
 
 
 def _of_numbers(
-    found: RegressionUncertainty[Floats],
-    truth: Floats,
+    found: RegressionUncertainty[_Floats],
+    truth: _Floats,
     by: Mapping[str, "pd.Series[Any]"],
     seed: int,
 ) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def _of_numbers(
     }
 
 
-def _class_metrics(probabilities: Floats, labels: NDArray[Any], seed: int) -> dict[str, Any]:
-    def floored_nll(p: Floats, y: NDArray[Any]) -> float:
+def _class_metrics(probabilities: _Floats, labels: NDArray[Any], seed: int) -> dict[str, Any]:
+    def floored_nll(p: _Floats, y: NDArray[Any]) -> float:
         return metrics.nll(p, y, floor=NLL_FLOOR)
 
     return {
@@ -137,9 +137,9 @@ def _class_metrics(probabilities: Floats, labels: NDArray[Any], seed: int) -> di
     }
 
 
-def _number_metrics(mean: Floats, variance: Floats, truth: Floats, seed: int) -> dict[str, Any]:
+def _number_metrics(mean: _Floats, variance: _Floats, truth: _Floats, seed: int) -> dict[str, Any]:
     low, high = metrics.gaussian_interval(mean, variance, level=0.9)
-    measures: dict[str, tuple[Callable[..., float], tuple[Floats, ...]]] = {
+    measures: dict[str, tuple[Callable[..., float], tuple[_Floats, ...]]] = {
         "rmse": (metrics.rmse, (mean, truth)),
         "nll": (metrics.gaussian_nll, (mean, variance, truth)),
         "coverage_90": (metrics.interval_coverage, (low, high, truth)),
@@ -150,7 +150,7 @@ def _number_metrics(mean: Floats, variance: Floats, truth: Floats, seed: int) ->
     }
 
 
-def _reliability(probabilities: Floats, labels: NDArray[Any]) -> list[dict[str, Any]]:
+def _reliability(probabilities: _Floats, labels: NDArray[Any]) -> list[dict[str, Any]]:
     table = metrics.reliability(probabilities, labels)
     filled = table.counts > 0
     counts, accuracy = table.counts[filled], table.accuracy[filled]

@@ -3,16 +3,16 @@
 import contextlib
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from tacit.cli._options import note, remark
 from tacit.data import Schema
 from tacit.data.csv import odd_values, read_csv, remarks, typed
 from tacit.data.draft import is_draft
-from tacit.errors import InvalidArgumentError, TacitError
+from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
 
 __all__ = ["read_schema", "read_table", "read_text", "write_json", "write_text"]
 
@@ -25,17 +25,22 @@ def read_text(path: Path, *, what: str) -> str:
         reason = error.strerror or "it cannot be opened"
     except UnicodeDecodeError:
         reason = "not UTF-8 text"
-    raise InvalidArgumentError(f"{what} must be a file that can be read; {str(path)!r}: {reason}.")
+    raise InvalidArgumentError(f"{what} must be a file; {str(path)!r} cannot be read ({reason}).")
 
 
 def read_schema(path: Path) -> Schema:
-    """Returns the schema of a file; errors name the file, and a draft is called one."""
-    text = read_text(path, what="--schema")
+    """Returns the schema of a file; errors name the file.
+
+    Warns with `PrivacyWarning` where it is still a draft.
+    """
+    text = read_text(path, what="schema")
     if is_draft(text):
-        note(
+        warnings.warn(
             f"{path} is still a draft that was read off the records: what it tells of them is not"
             " paid for, and is published with the run. Check it against a code book, and take the"
-            " comment at its head away."
+            " comment at its head away.",
+            PrivacyWarning,
+            stacklevel=2,
         )
     try:
         return Schema.from_toml(text)
@@ -44,9 +49,18 @@ def read_schema(path: Path) -> Schema:
 
 
 def read_table(path: Path, schema: Schema, *, with_target: bool = True) -> pd.DataFrame:
-    """Returns the rows of a CSV file, typed by a schema; tells the owner what looks odd."""
+    """Returns the rows of a CSV file, typed by a schema.
+
+    Warns the owner of values beyond ranges and categories. That depends on the records, and is
+    not for publication.
+    """
     frame = typed(read_csv(path), schema, with_target=with_target)
-    remark(remarks(odd_values(frame, schema), schema, num_rows=len(frame)))
+    for line in remarks(odd_values(frame, schema), schema, num_rows=len(frame)):
+        warnings.warn(
+            f"{line} (not for publication: it depends on the records)",
+            PrivacyWarning,
+            stacklevel=2,
+        )
     return frame
 
 

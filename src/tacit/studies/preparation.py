@@ -2,22 +2,19 @@
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.data import CategoricalColumn, Scale, Schema, Target
 from tacit.data.columns import Column
-from tacit.errors import BudgetExceededError, TacitError
-from tacit.inference import Plan, calibrate, data_free_clip_norm, synthetic_records
+from tacit.errors import BudgetExceededError
+from tacit.inference import Plan, data_free_clip_norm, synthetic_records
 from tacit.inference.method import TableSettings, table_method
 from tacit.inference.plan import plan_for_table
 from tacit.models import (
@@ -31,24 +28,21 @@ from tacit.models import (
     bayesian,
 )
 from tacit.privacy.accounting import round_up
-from tacit.privacy.budget import Budget
-from tacit.privacy.calibration import extra_noise, smallest_noise
+from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.calibration import noise_within, smallest_noise
 from tacit.privacy.cost import Cost
-from tacit.privacy.ledger import DataSetLedger, LedgerFile
+from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
 from tacit.privacy.statement import require_adjacency
 from tacit.studies.recipe import TARGET_NOISE, Facts, Recipe, clip_factor, completed
 
-__all__ = [
-    "Prepared",
-    "open_data_set",
-    "prepare",
-    "prepare_within",
-    "require_units",
-    "with_noise_scale",
-]
+__all__ = ["LARGEST", "Prepared", "budget_left", "prepare", "with_noise"]
 
+LARGEST = 1e6
+"""Of a clip norm, a learning rate, a prior or a weight."""
+
+_WIDEST = 65_536
 _CHUNK = 256
 _NUM_SYNTHETIC = 256
 
@@ -65,6 +59,7 @@ class Prepared:
       budget: what may be spent.
       model: what is inferred.
       plan: calibrated to the budget.
+      noise_scale: how many times as much noise it has as the budget alone needs, for a ledger.
     """
 
     schema: Schema
@@ -72,6 +67,7 @@ class Prepared:
     budget: Budget
     model: Model
     plan: Plan
+    noise_scale: float = 1.0
 
 
 def prepare(
@@ -80,24 +76,28 @@ def prepare(
     *,
     num_records: int,
     budget: Budget,
-    left: Budget | None = None,
+    ledger: Ledger | None = None,
     spent: Cost | None = None,
+    noise_scale: float = 1.0,
 ) -> Prepared:
     """Returns a model and the plan that spends the budget on it.
 
     Guarantee:
       No record is touched: everything follows from the schema, the recipe, the number of units of
-      privacy and the budget, all of them public.
+      privacy, the budget and what the ledger has left, all of them public.
 
     Args:
       schema: the public description of the table.
       recipe: settings; those left open are chosen from the public facts.
       num_records: units of privacy: rows, or people where ``groups`` are given.
       budget: what may be spent; `Budget.non_private()` gives the same plan without noise.
-      left: what a ledger has left before any of it, from ``DataSetLedger.budget()``. Across runs
-        it counts a little more than ``budget`` does, so noise is made enough for both; but not for
-        much less than ``budget``: then the ledger will refuse the fit.
+      ledger: what will be charged. Across runs it counts a little more than ``budget`` does, so
+        the noise is made enough for both.
       spent: what else is released on these records for this fit, such as private bounds.
+      noise_scale: instead of ``ledger``, the extra noise of an earlier run that is repeated.
+
+    Raises:
+      BudgetExceededError: where the ledger has too little left.
 
     Example:
       >>> from tacit.data import ADULT_SCHEMA
@@ -108,6 +108,7 @@ def prepare(
       1000
     """
     _check.positive_integer(num_records=num_records)
+    _check.positive(noise_scale=noise_scale)
     target = schema.target
     facts = Facts(
         num_records=num_records,
@@ -116,6 +117,7 @@ def prepare(
         epsilon=budget.epsilon,
     )
     recipe = completed(recipe or Recipe(), facts)
+    _require_sizes(recipe)
     assert recipe.hidden is not None
     assert recipe.prior_std is not None
     model = _model(
@@ -132,24 +134,83 @@ def prepare(
     plan = _plan(recipe, num_records, is_private=is_private)
     require_adjacency(plan.method, budget)
     plan = replace(plan, spent=Cost.nothing() if spent is None else spent)
+    if is_private:
+        found = noise_within(lambda noise: with_noise(plan, noise).cost, budget, ledger)
+        plan = with_noise(plan, found.noise * noise_scale)
+        noise_scale *= found.extra
     return Prepared(
         schema=schema,
         recipe=recipe,
         budget=budget,
         model=model,
-        plan=_calibrated(plan, budget, left) if is_private else plan,
+        plan=plan,
+        noise_scale=noise_scale,
     )
 
 
-def _calibrated(plan: Plan, budget: Budget, left: Budget | None) -> Plan:
-    own = calibrate(plan, budget)
+def with_noise(plan: Plan, factor: float) -> Plan:
+    """Returns a plan with so many times the noise."""
+    return replace(plan, method=plan.method.scale_noise(factor))
 
-    def scaled(factor: float) -> Plan:
-        return replace(own, method=own.method.scale_noise(factor))
 
-    factor = extra_noise(lambda factor: scaled(factor).cost, left)
-    # Where that is too much the ledger refuses, and says why.
-    return scaled(factor) if 1 < factor < math.inf else own
+def budget_left(
+    schema: Schema,
+    recipe: Recipe | None = None,
+    *,
+    num_records: int,
+    ledger: DataSetLedger,
+    delta: float | None = None,
+) -> Budget:
+    """Returns the budget of a run that would spend all that a ledger has left.
+
+    It is more than the difference of what was granted and spent: costs of several runs together
+    are less than their sum.
+
+    Guarantee:
+      No record is touched, and nothing is charged. Other runs may draw on the ledger meanwhile, so
+      `prepare` asks it once more.
+
+    Args:
+      schema: the public description of the table.
+      recipe: how to fit.
+      num_records: units of privacy.
+      ledger: what will be charged.
+      delta: of the budget; that of the ledger by default.
+
+    Raises:
+      BudgetExceededError: where nothing is left.
+    """
+    delta = ledger.rule.delta if delta is None else delta
+    rest = ledger.rule.epsilon - ledger.spent
+    told = f"the ledger {ledger.book.path} of {ledger.name!r} has spent"
+    if not rest > 0:
+        raise BudgetExceededError(
+            f"{told} its epsilon {ledger.rule.epsilon:g}. Nothing is left, and nothing was spent"
+            " now."
+        )
+    budget = Budget(rest, delta)
+    plan = prepare(schema, recipe, num_records=num_records, budget=budget).plan
+    try:
+        scale = smallest_noise(lambda scale: with_noise(plan, scale).cost, ledger.budget())
+    except BudgetExceededError:
+        raise BudgetExceededError(
+            f"{told} epsilon {round_up(ledger.spent)} of {ledger.rule.epsilon:g}; no noise fits a"
+            " run into what is left. Nothing was spent now."
+        ) from None
+    epsilon = budget.spent(with_noise(plan, scale).cost)
+    # Rounded up to four digits, so that a study can be read.
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
+    return Budget(float(f"{math.ceil(epsilon / unit) * unit:.6g}"), delta)
+
+
+def _require_sizes(recipe: Recipe) -> None:
+    # Beyond, float32 or the memory would overflow once records were read and paid for.
+    for name in ("clip_norm", "learning_rate", "prior_std"):
+        value = getattr(recipe, name)
+        if value is not None and value > LARGEST:
+            raise InvalidArgumentError(f"{name} must be at most {LARGEST:g}; got {value:g}.")
+    if max(recipe.hidden or (0,)) > _WIDEST:
+        raise InvalidArgumentError(f"hidden must be widths of at most {_WIDEST}.")
 
 
 # The same model for the same facts, so that what is compiled for one fit serves the next.
@@ -214,105 +275,3 @@ def _synthetic_values(rng: np.random.Generator, column: Column, num_rows: int) -
             np.expm1(rng.uniform(np.log1p(column.low), np.log1p(column.high), num_rows))
         )
     return pd.Series(rng.uniform(column.low, column.high, num_rows))
-
-
-def open_data_set(ledger: Path | None, data_set: str | None) -> DataSetLedger | None:
-    """Returns what is charged, if anything is."""
-    if ledger is None or data_set is None:
-        return None
-    return LedgerFile.open(ledger).data_set(data_set)
-
-
-def prepare_within(
-    schema: Schema,
-    recipe: Recipe,
-    *,
-    num_records: int,
-    epsilon: float | None,
-    delta: float,
-    ledger: DataSetLedger | None,
-) -> tuple[Prepared, float]:
-    """Returns a plan within both, and by how much its noise exceeds that of the budget alone.
-
-    Guarantee:
-      No record is touched. When this returns, the ledger would let the whole plan begin.
-
-    Args:
-      schema: the public description of the table.
-      recipe: how to fit.
-      num_records: units of privacy.
-      epsilon: the budget; None spends what the ledger has left.
-      delta: the same.
-      ledger: what is charged.
-    """
-    if epsilon is None:
-        assert ledger is not None
-        epsilon, recipe = _what_is_left(schema, recipe, num_records, delta, ledger)
-    budget = Budget(epsilon, delta) if math.isfinite(epsilon) else Budget.non_private()
-    prepared = prepare(schema, recipe, num_records=num_records, budget=budget)
-    if ledger is None:
-        return prepared, 1.0
-    scale = extra_noise(_cost_at(prepared), ledger.budget())
-    if math.isinf(scale):
-        raise BudgetExceededError(
-            f"the ledger {ledger.book.path} of {ledger.name!r} has spent epsilon"
-            f" {round_up(ledger.spent)} of {ledger.rule.epsilon:g}, which leaves too little for a"
-            f" run of epsilon {epsilon:g}. Nothing was spent. Give a smaller --epsilon, or none:"
-            " then the run spends what is left."
-        )
-    return with_noise_scale(prepared, scale), scale
-
-
-def with_noise_scale(prepared: Prepared, scale: float) -> Prepared:
-    """Returns the same with so much more noise."""
-    if scale == 1:
-        return prepared
-    plan = prepared.plan
-    return replace(prepared, plan=replace(plan, method=plan.method.scale_noise(scale)))
-
-
-def _what_is_left(
-    schema: Schema, recipe: Recipe, num_records: int, delta: float, ledger: DataSetLedger
-) -> tuple[float, Recipe]:
-    """Returns the epsilon that a run may cost by itself, and the recipe of such a run."""
-    rest = ledger.rule.epsilon - ledger.spent
-    if not rest > 0:
-        raise BudgetExceededError(
-            f"the ledger {ledger.book.path} of {ledger.name!r} has spent its epsilon"
-            f" {ledger.rule.epsilon:g}. Nothing is left, and nothing was spent now."
-        )
-    # What is spent counts less beside more of it, so that more is left than the difference.
-    guess = prepare(schema, recipe, num_records=num_records, budget=Budget(rest, delta))
-    chosen = with_noise_scale(guess, _scale_within(guess, ledger))
-    epsilon = Budget(rest, delta).spent(chosen.plan.cost)
-    return _four_digits_up(epsilon), guess.recipe
-
-
-def _four_digits_up(value: float) -> float:
-    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return float(f"{math.ceil(value / unit) * unit:.6g}")
-
-
-def _scale_within(prepared: Prepared, ledger: DataSetLedger) -> float:
-    """Returns the noise, in units of the plan's own, with which the ledger has nothing left."""
-    try:
-        return smallest_noise(_cost_at(prepared), ledger.budget())
-    except BudgetExceededError:
-        raise BudgetExceededError(
-            f"the ledger {ledger.book.path} of {ledger.name!r} has spent epsilon"
-            f" {round_up(ledger.spent)} of {ledger.rule.epsilon:g}; no noise fits a run into what"
-            " is left. Nothing was spent now."
-        ) from None
-
-
-def _cost_at(prepared: Prepared) -> Callable[[float], DpEvent]:
-    return lambda scale: with_noise_scale(prepared, scale).plan.cost
-
-
-def require_units(found: int, wanted: int | None) -> None:
-    """Raises where a study that was executed is repeated on another number of records."""
-    if wanted is not None and found != wanted:
-        raise TacitError(
-            f"the study was executed on {wanted} records, and the table has {found}. Is it the same"
-            " table? If so, take num_records out of the study."
-        )

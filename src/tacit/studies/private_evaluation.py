@@ -17,7 +17,7 @@ from tacit.studies.evaluation import statement_of_sums
 
 __all__ = ["Groups", "evaluate_privately"]
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 _NUM_BINS, _NUM_UNCERTAINTY_BINS = 15, 20
 _NLL_CAP = -math.log(1e-3)
@@ -38,7 +38,7 @@ class Groups(NamedTuple):
 
 
 def evaluate_privately(
-    found: ClassificationUncertainty[Floats] | RegressionUncertainty[Floats],
+    found: ClassificationUncertainty[_Floats] | RegressionUncertainty[_Floats],
     truth: NDArray[Any],
     *,
     budget: Budget,
@@ -103,8 +103,8 @@ def evaluate_privately(
 
 
 def _parts_of_classes(
-    found: ClassificationUncertainty[Floats], labels: NDArray[Any], by: Mapping[str, Groups]
-) -> dict[str, Floats]:
+    found: ClassificationUncertainty[_Floats], labels: NDArray[Any], by: Mapping[str, Groups]
+) -> dict[str, _Floats]:
     probabilities = found.probabilities / found.probabilities.sum(axis=1, keepdims=True)
     confidence = probabilities.max(axis=1)
     right = (probabilities.argmax(axis=1) == labels).astype(np.float64)
@@ -127,11 +127,11 @@ def _parts_of_classes(
 
 
 def _parts_of_numbers(
-    found: RegressionUncertainty[Floats],
-    truth: Floats,
+    found: RegressionUncertainty[_Floats],
+    truth: _Floats,
     target: NumericTarget | None,
     by: Mapping[str, Groups],
-) -> dict[str, Floats]:
+) -> dict[str, _Floats]:
     assert target is not None
     clipped = np.clip(truth, target.low, target.high)
     error = (np.clip(found.mean, target.low, target.high) - clipped) / (target.high - target.low)
@@ -144,7 +144,7 @@ def _parts_of_numbers(
     }
 
 
-def _group_parts(by: Mapping[str, Groups], *values: Floats) -> dict[str, Floats]:
+def _group_parts(by: Mapping[str, Groups], *values: _Floats) -> dict[str, _Floats]:
     parts = {}
     for column, (names, numbers) in by.items():
         marks = _one_hot(numbers, len(names))
@@ -154,11 +154,11 @@ def _group_parts(by: Mapping[str, Groups], *values: Floats) -> dict[str, Floats]
     return parts
 
 
-def _one_hot(numbers: NDArray[Any], count: int) -> Floats:
+def _one_hot(numbers: NDArray[Any], count: int) -> _Floats:
     return np.eye(count)[np.clip(numbers, 0, count - 1).astype(np.int64)]
 
 
-def _marks(shares: Floats) -> Floats:
+def _marks(shares: _Floats) -> _Floats:
     # Cubes: most epistemic uncertainty is small, and ends of bins must not look at it.
     return _one_hot(
         np.floor(np.cbrt(np.clip(shares, 0, 1)) * _NUM_UNCERTAINTY_BINS), _NUM_UNCERTAINTY_BINS
@@ -166,7 +166,7 @@ def _marks(shares: Floats) -> Floats:
 
 
 def _document_of_classes(
-    sums: Mapping[str, Floats], released: NoisySums, num_classes: int
+    sums: Mapping[str, _Floats], released: NoisySums, num_classes: int
 ) -> dict[str, Any]:
     scales = {"accuracy": 1.0, "nll": _NLL_CAP, "brier": 2.0}
     measured = {
@@ -187,7 +187,7 @@ def _document_of_classes(
 
 
 def _document_of_numbers(
-    sums: Mapping[str, Floats], released: NoisySums, target: NumericTarget
+    sums: Mapping[str, _Floats], released: NoisySums, target: NumericTarget
 ) -> dict[str, Any]:
     squares = mean_interval(float(sums["squares"][0]), released)
     width = target.high - target.low
@@ -203,7 +203,7 @@ def _document_of_numbers(
     }
 
 
-def _ece(sums: Mapping[str, Floats], released: NoisySums) -> dict[str, float]:
+def _ece(sums: Mapping[str, _Floats], released: NoisySums) -> dict[str, float]:
     """Returns the calibration error; it is a norm, so it errs by at most the norm of the error."""
     n, std = released.num_units, released.noise_std
     gaps = sums["bins, right"] - sums["bins, confidence"]
@@ -219,7 +219,7 @@ def _ece(sums: Mapping[str, Floats], released: NoisySums) -> dict[str, float]:
     }
 
 
-def _reliability(sums: Mapping[str, Floats], released: NoisySums) -> list[dict[str, Any]]:
+def _reliability(sums: Mapping[str, _Floats], released: NoisySums) -> list[dict[str, Any]]:
     rows = []
     for count, right, confidence in zip(
         sums["bins"], sums["bins, right"], sums["bins, confidence"], strict=True
@@ -232,7 +232,7 @@ def _reliability(sums: Mapping[str, Floats], released: NoisySums) -> list[dict[s
     return rows
 
 
-def _selective(sums: Mapping[str, Floats], released: NoisySums) -> list[dict[str, float]]:
+def _selective(sums: Mapping[str, _Floats], released: NoisySums) -> list[dict[str, float]]:
     """Returns accuracy above each bin of confidence, from the surest bin down."""
     rows: list[dict[str, float]] = []
     counts, right = np.cumsum(sums["bins"][::-1]), np.cumsum(sums["bins, right"][::-1])
@@ -248,7 +248,7 @@ def _selective(sums: Mapping[str, Floats], released: NoisySums) -> list[dict[str
 
 
 def _subgroups(
-    sums: Mapping[str, Floats], released: NoisySums, by: Mapping[str, Groups]
+    sums: Mapping[str, _Floats], released: NoisySums, by: Mapping[str, Groups]
 ) -> list[dict[str, Any]]:
     is_of_classes, std = "accuracy" in sums, released.noise_std
     rows = []
@@ -283,5 +283,5 @@ def _scaled(interval: dict[str, float], scale: float) -> dict[str, float]:
     return {name: scale * value for name, value in interval.items()}
 
 
-def _counts(noisy: Floats) -> list[int]:
+def _counts(noisy: _Floats) -> list[int]:
     return [max(0, round(value)) for value in noisy]

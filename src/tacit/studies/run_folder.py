@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -12,19 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from tacit import _check
-from tacit.data import Schema, _toml
+from tacit.data import Schema
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import Checkpoint, save_checkpoint
-from tacit.privacy.statement import Verification, read_sealed_statement, read_statement
-from tacit.privacy.statement import verify_statement as verify
+from tacit.privacy.statement import (
+    Verification,
+    read_sealed_statement,
+    read_statement,
+    verify_statement,
+)
 from tacit.studies.files import write_json, write_text
+from tacit.studies.study import Study
 from tacit.studies.table_fit import TableFit
 
 __all__ = [
+    "FinishedRun",
     "Reservation",
-    "Run",
-    "RunDirectory",
-    "read_progress",
+    "RunFolder",
     "read_run",
     "require_no_run",
     "reserved",
@@ -39,52 +44,64 @@ _FILES = (
 
 
 @dataclass
-class RunDirectory:
+class RunFolder:
     """Where a run is written to, chunk by chunk.
 
     Attributes:
-      folder: the run's.
-      study: as executed, for TOML.
+      study: as executed, with the folder.
       schema: the public description of the table.
-      is_resumed: whether the folder is that of this run already.
-      earlier: how epsilon grew before it was resumed.
+      last: where a run goes on from: the checkpoint that it was resumed from, and then its own.
+      progress: how epsilon grew, with what came before it was resumed.
+      has_begun: whether a step was made and kept since.
     """
 
-    folder: Path
-    study: dict[str, Any]
+    study: Study
     schema: Schema
-    is_resumed: bool = False
-    earlier: list[dict[str, Any]] = field(default_factory=list)
-    _has_begun: bool = False
+    last: Checkpoint | None = None
+    progress: list[dict[str, Any]] = field(default_factory=list)
+    has_begun: bool = False
+
+    def __post_init__(self) -> None:
+        self._is_new = self.last is None
+        if self.last is not None:
+            self.progress += _read_progress(self.path, before=self.last.step)
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.study.output
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Writes a checkpoint; with the first of them the folder becomes that of this run."""
-        if not self._has_begun:
+        if not self.has_begun:
             self._begin()
-        save_checkpoint(checkpoint, self.folder)
+        save_checkpoint(checkpoint, self.path)
+        self.last = checkpoint
 
-    def note_progress(self, moments: list[dict[str, Any]]) -> None:
+    def note_progress(self, step: int, epsilon: float) -> None:
+        """Remembers how much was spent after some steps."""
+        shown = epsilon if math.isfinite(epsilon) else "infinity"
+        self.progress.append({"step": step, "epsilon": shown})
+
+    def write_progress(self) -> None:
         """Writes how epsilon grew so far."""
-        write_json(self.folder / "progress.json", [*self.earlier, *moments])
+        write_json(self.path / "progress.json", self.progress)
 
-    def finish(self, table: TableFit, moments: list[dict[str, Any]]) -> None:
+    def finish(self, table: TableFit) -> None:
         """Writes what may be published."""
-        with writes(self.folder):
-            table.save(self.folder)
-        self._write_study()
-        self.note_progress(moments)
+        with writes(self.path):
+            table.save(self.path)
+        write_text(self.path / "study.toml", self.study.to_toml())
+        self.write_progress()
 
     def _begin(self) -> None:
-        if not self.is_resumed:
-            with writes(self.folder):
+        if self._is_new:
+            with writes(self.path):
                 for name in _FILES:
-                    (self.folder / name).unlink(missing_ok=True)
-        self._write_study()
-        write_text(self.folder / "schema.toml", self.schema.to_toml())
-        self._has_begun = True
-
-    def _write_study(self) -> None:
-        write_text(self.folder / "study.toml", _toml.dumps(self.study))
+                    (self.path / name).unlink(missing_ok=True)
+        write_text(self.path / "study.toml", self.study.to_toml())
+        write_text(self.path / "schema.toml", self.schema.to_toml())
+        self.has_begun = True
 
 
 def require_no_run(folder: Path, *, overwrite: bool) -> None:
@@ -92,12 +109,12 @@ def require_no_run(folder: Path, *, overwrite: bool) -> None:
     found = [name for name in _FILES if (folder / name).exists()]
     if found and not overwrite:
         raise InvalidArgumentError(
-            f"{str(folder)!r} holds a run already ({found[0]}). Choose another --output, go on with"
-            " it by --resume, or replace it by --overwrite. Nothing was spent."
+            f"{str(folder)!r} holds a run already ({found[0]}). Choose another `output`, go on with"
+            " the run by `resume`, or replace it by `overwrite`. Nothing was spent."
         )
 
 
-def read_progress(folder: Path, *, before: int) -> list[dict[str, Any]]:
+def _read_progress(folder: Path, *, before: int) -> list[dict[str, Any]]:
     """Returns how epsilon grew up to a step, as far as it is known."""
     try:
         found = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
@@ -124,7 +141,7 @@ def reserved(folder: Path, num_bytes: int) -> Iterator["Reservation"]:
 
     The space is returned when the reservation is released or the process ends, in whatever way.
     """
-    _check.writable_directory(**{"--output": folder})
+    _check.writable_directory(output=folder)
     with contextlib.ExitStack() as stack:
         try:
             if num_bytes > shutil.disk_usage(folder).free:
@@ -137,7 +154,7 @@ def reserved(folder: Path, num_bytes: int) -> Iterator["Reservation"]:
             os.fsync(file.fileno())
         except OSError as error:
             raise TacitError(
-                f"--output {str(folder)!r} cannot take the {num_bytes / 2**20:.1f} MB that the run"
+                f"`output` {str(folder)!r} cannot take the {num_bytes / 2**20:.1f} MB that the run"
                 f" needs ({error.strerror}). Nothing was spent. Make room, or choose another"
                 " folder."
             ) from None
@@ -157,7 +174,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class FinishedRun:
     """The documents of a run; None where a verb was not run.
 
     Attributes:
@@ -183,7 +200,7 @@ class Run:
     schema: str | None
 
 
-def read_run(directory: str | os.PathLike[str]) -> Run:
+def read_run(directory: str | os.PathLike[str]) -> FinishedRun:
     """Returns the documents of a run's directory.
 
     Raises:
@@ -191,12 +208,12 @@ def read_run(directory: str | os.PathLike[str]) -> Run:
     """
     folder = Path(directory)
     if not folder.is_dir():
-        raise TacitError(f"{folder} is no directory. Give the one that tacit fit wrote.")
+        raise TacitError(f"{folder} is not a directory. Give the folder of a run.")
     statement = read_statement(folder)
-    return Run(
+    return FinishedRun(
         name=folder.resolve().name,
         statement=statement,
-        verification=verify(statement, sealed=read_sealed_statement(folder)),
+        verification=verify_statement(statement, sealed=read_sealed_statement(folder)),
         progress=_json(folder / "progress.json", list),
         evaluation=_json(folder / "evaluation.json", dict),
         certificate=_json(folder / "certificate.json", dict),
@@ -222,7 +239,7 @@ def _json(file: Path, kind: type) -> Any:
     try:
         document = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TacitError(f"{file} is no JSON ({error}). Restore a copy.") from None
+        raise TacitError(f"{file} is not JSON ({error}). Restore a copy.") from None
     if not isinstance(document, kind):
         raise TacitError(f"{file} must hold a JSON {'list' if kind is list else 'object'}.")
     return document

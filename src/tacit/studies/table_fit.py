@@ -1,6 +1,7 @@
 """Fitting a table: records and what was prepared become a posterior that knows its columns."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,16 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _check
 from tacit.data import NumericTarget, Schema, Target, _toml
-from tacit.errors import TacitError
+from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import Checkpoint, Fit, fit, save_checkpoint
 from tacit.inference.checkpoint import OnProgress
 from tacit.metrics import ClassificationUncertainty, RegressionUncertainty, gaussian_interval
 from tacit.models import model_from_spec
 from tacit.posterior import Posterior, load_posterior, predict
+from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.statement import statement_from_json
 from tacit.samplers import sampler_from_spec, sampler_spec
-from tacit.studies.preparation import Prepared
+from tacit.studies.files import read_text
+from tacit.studies.preparation import Prepared, prepare
+from tacit.studies.recipe import Recipe
 from tacit.tables import Distributed, OnHost
 from tacit.typing import Record
 
@@ -35,12 +39,14 @@ __all__ = [
     "TableFit",
     "fit_table",
     "load_fitted_table",
+    "load_prepared",
     "prediction_table",
-    "study_of",
 ]
 
-Floats: TypeAlias = NDArray[np.float64]
-Predicted: TypeAlias = ClassificationUncertainty[Floats] | RegressionUncertainty[Floats]
+_ACCOUNTANTS = {accountant.name: accountant for accountant in (PLD(), RDP(), GDP())}
+
+_Floats: TypeAlias = NDArray[np.float64]
+Predicted: TypeAlias = ClassificationUncertainty[_Floats] | RegressionUncertainty[_Floats]
 
 
 class Moment(NamedTuple):
@@ -129,9 +135,16 @@ class TableFit(FittedTable):
         folder.mkdir(parents=True, exist_ok=True)
         save_checkpoint(self.fit.checkpoint, folder)
         texts = {
-            "study.toml": _toml.dumps(study_of(self.prepared)),
+            "study.toml": _toml.dumps(_study_of(self.prepared)),
             "schema.toml": self.schema.to_toml(),
-            "progress.json": _json([moment._asdict() for moment in self.progress]),
+            "progress.json": json.dumps(
+                [
+                    {"step": step, "epsilon": epsilon if math.isfinite(epsilon) else "infinity"}
+                    for step, epsilon in self.progress
+                ],
+                indent=2,
+            )
+            + "\n",
         }
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -211,6 +224,32 @@ def load_fitted_table(directory: str | os.PathLike[str]) -> FittedTable:
     return FittedTable(schema=schema, posterior=posterior, statement_text=str(statement))
 
 
+def load_prepared(directory: str | os.PathLike[str]) -> Prepared:
+    """Returns what the folder of a run says was prepared, to be run again or audited.
+
+    Its noise is calibrated anew, to the run's own budget.
+
+    Raises:
+      InvalidArgumentError: where the folder does not say it.
+    """
+    folder = Path(directory)
+    study = _toml.loads(read_text(folder / "study.toml", what="a run's study"))
+    schema = Schema.from_toml(read_text(folder / "schema.toml", what="a run's schema"))
+    try:
+        recipe = {**study["recipe"], "hidden": tuple(study["recipe"]["hidden"])}
+        budget = Budget(
+            float(study["budget"]["epsilon"]),
+            float(study["budget"]["delta"]),
+            _ACCOUNTANTS[study["budget"]["accountant"]],
+        )
+        num_records = int(study["num_records"])
+        return prepare(schema, Recipe(**recipe), num_records=num_records, budget=budget)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{folder / 'study.toml'} does not say what was run: {error} is missing or wrong."
+        ) from None
+
+
 def _restored(parts: dict[str, Any]) -> FittedTable:
     """Returns a copy made in another process; it can predict, but not be saved as a run."""
     if parts["model"] is None:
@@ -226,7 +265,7 @@ def _restored(parts: dict[str, Any]) -> FittedTable:
     )
 
 
-def study_of(prepared: Prepared) -> dict[str, Any]:
+def _study_of(prepared: Prepared) -> dict[str, Any]:
     """Returns recipe and budget as executed, for TOML."""
     recipe = {
         name: list(value) if isinstance(value, tuple) else value
@@ -245,12 +284,8 @@ def study_of(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _json(document: Any) -> str:
-    return json.dumps(document, indent=2) + "\n"
-
-
 def prediction_table(
-    found: ClassificationUncertainty[Floats] | RegressionUncertainty[Floats],
+    found: ClassificationUncertainty[_Floats] | RegressionUncertainty[_Floats],
     target: Target | NumericTarget,
     *,
     level: float = 0.9,
