@@ -156,10 +156,10 @@ BUGS = {
         denominator,
     ),
     "padding counted as records": (
-        sys.modules["tacit.tables.base"],
-        "sum_of_rows",
-        "own, batch.mask)",
-        "own, batch.mask | True)",
+        GaussianSum,
+        "_release",
+        "own.mask,",
+        "own.mask | True,",
         denominator,
     ),
     "noise forgotten": (
@@ -180,7 +180,7 @@ BUGS = {
         GaussianSum,
         "_release",
         "jnp.where(is_known, 1 / self.sampling.inclusion_rate, jnp.nan)",
-        "1 / self.sampling.inclusion_rate + 1e-3 * total[0, 0]",
+        "1 / self.sampling.inclusion_rate + 1e-3 * total.own[0, 0, 0]",
         on_a_lattice,
     ),
     "rounding of the Gram form forgotten": (

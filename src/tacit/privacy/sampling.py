@@ -39,7 +39,7 @@ from jax import lax
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.cost import ConditionedPoissonDpEvent
-from tacit.tables import Batch
+from tacit.tables.base import Batch
 from tacit.typing import Array, Key
 
 __all__ = ["Batch", "FixedBatch", "FullBatch", "PoissonBatch", "Sampling"]

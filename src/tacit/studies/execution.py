@@ -45,7 +45,8 @@ from tacit.studies.recipe import Recipe
 from tacit.studies.run_folder import RunDirectory, read_progress, require_no_run, reserved
 from tacit.studies.study import Study
 from tacit.studies.table_fit import TableFit, fit_table, study_of
-from tacit.tables import Distributed, OnHost, as_table, distribute
+from tacit.tables import Distributed, OnHost, distribute
+from tacit.tables.base import as_table
 from tacit.typing import Record
 
 __all__ = [
