@@ -151,8 +151,8 @@ BUGS = {
     "a batch cut at its capacity": (
         PoissonBatch,
         "draw",
-        "_size_table(self.public_records, self.rate, self.capacity)",
-        "_size_table(self.public_records, self.rate, self.public_records)",
+        "size_table(self.public_records, self.rate, self.capacity)",
+        "size_table(self.public_records, self.rate, self.public_records)",
         denominator,
     ),
     "padding counted as records": (
@@ -193,7 +193,7 @@ BUGS = {
     "drawn records fill the first slots": (
         PoissonBatch,
         "draw",
-        "_shuffled(words[:, 1:])",
+        "shuffled(words[:, 1:])",
         "jnp.arange(self.capacity)",
         slots_are_random,
     ),

@@ -11,7 +11,6 @@ from tacit.numpyro.method import PrivateLoss, ProgramSVI
 from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
-from tacit.typing import Record
 
 SAMPLING = PoissonBatch(num_records=NUM_RECORDS, batch_size=6, max_batch_size=12)
 METHOD = ProgramSVI(
@@ -30,7 +29,7 @@ def program(request):
 
 
 def records(program, seed=0):
-    return Record(list(table(seed=seed))[: len(program.blank)], None, None)
+    return list(table(seed=seed))[: len(program.blank)]
 
 
 def test_cost_equals_the_releases_actually_made(program, monkeypatch):
