@@ -24,8 +24,9 @@ from tacit.privacy.budget import RunRequest
 from tacit.privacy.clipping import Flat, clipped_gradient_sum
 from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
-from tacit.tables import device_mesh, everywhere
-from tacit.tables.base import scattered_sum
+from tacit.tables import device_mesh
+from tacit.tables.base import sum_over_devices
+from tacit.tables.mesh import everywhere
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["NUM_READ", "PartsTask"]
@@ -173,7 +174,7 @@ def _together(task: PartsTask) -> dict[str, Visit]:
 
     def exchanged(values: Array) -> Array:
         return jax.shard_map(
-            lambda own: scattered_sum(own).gathered(),
+            lambda own: sum_over_devices(own, mesh).gathered(),
             mesh=mesh,
             in_specs=P(),
             out_specs=P(),

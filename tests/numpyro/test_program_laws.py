@@ -6,7 +6,8 @@ import pytest
 
 from laws import laws
 from numpyro_cases import NUM_RECORDS, amortised, factor_model, hand_written, regression, table
-from tacit.models.programs import split_arguments, split_program
+from tacit.models.programs.arguments import split_arguments
+from tacit.models.programs.split import split_program
 from tacit.numpyro.method import PrivateLoss, ProgramSVI
 from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum

@@ -15,7 +15,7 @@ from numpyro.optim import _NumPyroOptim
 from tacit import _check
 from tacit.inference.compilation import without_repeats
 from tacit.inference.method import Kernel, Objective, add_regulariser
-from tacit.models.programs import SplitProgram
+from tacit.models.programs.split import SplitProgram
 from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import fresh_key

@@ -16,7 +16,8 @@ from numpyro.optim import _NumPyroOptim
 
 from tacit import _tree
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.models.programs import Arguments, SplitProgram, signature_of, split_program
+from tacit.models.programs.arguments import Arguments, signature_of
+from tacit.models.programs.split import SplitProgram, split_program
 from tacit.numpyro.method import (
     DPSVIState,
     PrivateLoss,

@@ -27,8 +27,8 @@ __all__ = [
     "PrivacySettings",
     "Resolved",
     "as_numpyro_optimiser",
+    "given_once",
     "num_particles_of",
-    "one_of",
     "reads_the_loss",
     "require_reverse_mode",
 ]
@@ -50,7 +50,9 @@ def num_particles_of(loss: Any) -> int:
     return int(loss.num_particles)
 
 
-def one_of(name: str, value: float | None, other_name: str, other: float | None) -> float | None:
+def given_once(
+    name: str, value: float | None, other_name: str, other: float | None
+) -> float | None:
     """Returns the value of a setting that has two names; raises where both were given."""
     if value is not None and other is not None:
         raise InvalidArgumentError(

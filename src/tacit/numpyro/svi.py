@@ -12,7 +12,7 @@ from numpyro.infer.svi import SVIRunResult
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.inference.checkpoint import ProgressBar
-from tacit.models.programs import Arguments, signature_of, split_arguments
+from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import require_private_guide
 from tacit.numpyro.method import DPSVIState, PrivateLoss
 from tacit.numpyro.posterior import ProgramPosterior
@@ -21,8 +21,8 @@ from tacit.numpyro.progress import Counter, evaluated_loss, run_steps, statement
 from tacit.numpyro.settings import (
     PrivacySettings,
     as_numpyro_optimiser,
+    given_once,
     num_particles_of,
-    one_of,
     require_reverse_mode,
 )
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
@@ -149,8 +149,8 @@ class DPSVI:
         self.loss = Trace_ELBO() if loss is None else loss
         self.optim = as_numpyro_optimiser(optim)
         settings = PrivacySettings(
-            clip_norm=one_of("clip_norm", clip_norm, "clipping_threshold", clipping_threshold),
-            noise_multiplier=one_of("noise_multiplier", noise_multiplier, "dp_scale", dp_scale),
+            clip_norm=given_once("clip_norm", clip_norm, "clipping_threshold", clipping_threshold),
+            noise_multiplier=given_once("noise_multiplier", noise_multiplier, "dp_scale", dp_scale),
             epsilon=epsilon,
             delta=delta,
             num_steps=num_steps,

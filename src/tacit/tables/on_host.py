@@ -61,7 +61,7 @@ _Static: TypeAlias = tuple["weakref.ref[RowSource]", Mesh | None, bool]
 class OnHost:
     """A table of which only drawn records ever come to a device.
 
-    `fit` reads the records of many steps ahead (`tables.fetched`). Elsewhere, and for methods that
+    `fit` reads the records of many steps ahead (`Fetched`). Elsewhere, and for methods that
     draw inside of a loop, rows are read when they are asked for, while the device waits.
 
     Guarantee:
