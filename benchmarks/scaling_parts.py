@@ -181,7 +181,7 @@ def _together(task: PartsTask) -> dict[str, Visit]:
             check_vma=False,
         )(values)
 
-    values = everywhere(jnp.ones(task.num_values), mesh)
+    values = everywhere(jnp.ones((1, task.num_values)), mesh)
     return {
         "exchange": _visit_of(exchanged, values),
         "agree": repeat(lambda: on_coordinator(lambda: None)),

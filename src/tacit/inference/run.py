@@ -29,7 +29,7 @@ from tacit.tables.base import as_table
 from tacit.tables.mesh import describe_mesh, mesh_of
 from tacit.typing import Tree
 
-__all__ = ["ChainRun", "Course", "Start"]
+__all__ = ["ChainRun", "Charges", "Course", "Start"]
 
 _NUM_CHUNKS = 20
 _NUM_CURVE_POINTS = 8
