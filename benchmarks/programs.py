@@ -17,7 +17,8 @@ from benchmarks.rows import steps_of, threefry, visit_of
 from benchmarks.timing import Effort, Visit, interleave, repeat
 from tacit import _tree, native
 from tacit.errors import PrivacyWarning
-from tacit.models.programs import split_arguments, split_program
+from tacit.models.programs.arguments import split_arguments
+from tacit.models.programs.split import split_program
 from tacit.numpyro import DPSVI
 from tacit.privacy.clipping import Adding, Flat
 from tacit.privacy.clipping.gradient import clipped_gradient_sum

@@ -25,8 +25,9 @@ from tacit.privacy.clipping import Flat
 from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
-from tacit.tables import device_mesh, everywhere
-from tacit.tables.base import scattered_sum
+from tacit.tables import device_mesh
+from tacit.tables.base import sum_over_devices
+from tacit.tables.mesh import everywhere
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["NUM_READ", "PartsTask"]
@@ -174,14 +175,14 @@ def _together(task: PartsTask) -> dict[str, Visit]:
 
     def exchanged(values: Array) -> Array:
         return jax.shard_map(
-            lambda own: scattered_sum(own).gathered(),
+            lambda own: sum_over_devices(own, mesh).gathered(),
             mesh=mesh,
             in_specs=P(),
             out_specs=P(),
             check_vma=False,
         )(values)
 
-    values = everywhere(jnp.ones(task.num_values), mesh)
+    values = everywhere(jnp.ones((1, task.num_values)), mesh)
     return {
         "exchange": _visit_of(exchanged, values),
         "agree": repeat(lambda: on_coordinator(lambda: None)),

@@ -1,4 +1,4 @@
-"""What all tests share: three layers, one cache of compiled programs, and no traces of other tests."""
+"""What all tests share: three layers, a cache of compiled programs, no traces of other tests."""
 
 import os
 from collections.abc import Iterator

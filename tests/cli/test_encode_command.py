@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from cli.tables import ILL, TINY, WEEKS, refused, tacit, write_patients
 from tacit.data import encode_table, open_records, write_records
 from tacit.data.csv import read_csv, typed
-from tacit.inference.checkpoint import Charges
+from tacit.inference.run import Charges
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from cli.tables import ILL, TINY, invoke, refused, tacit, write_patients
 from tacit.data import Schema, encode_table
 from tacit.errors import BudgetExceededError
-from tacit.inference.checkpoint import Charges
+from tacit.inference.run import Charges
 from tacit.privacy.ledger import LedgerFile
 from tacit.studies import Recipe, load_fitted_table, read_study, run_folder
 

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.numpyro.method import without_repeats
+from tacit.inference.compilation import without_repeats
 
 
 def count(name, function, *arguments):

@@ -151,15 +151,15 @@ BUGS = {
     "a batch cut at its capacity": (
         PoissonBatch,
         "draw",
-        "_size_table(self.public_records, self.rate, self.capacity)",
-        "_size_table(self.public_records, self.rate, self.public_records)",
+        "size_table(self.public_records, self.rate, self.capacity)",
+        "size_table(self.public_records, self.rate, self.public_records)",
         denominator,
     ),
     "padding counted as records": (
-        sys.modules["tacit.tables.base"],
-        "sum_of_rows",
-        "own, batch.mask)",
-        "own, batch.mask | True)",
+        GaussianSum,
+        "_release",
+        "own.mask,",
+        "own.mask | True,",
         denominator,
     ),
     "noise forgotten": (
@@ -180,7 +180,7 @@ BUGS = {
         GaussianSum,
         "_release",
         "jnp.where(is_known, 1 / self.sampling.inclusion_rate, jnp.nan)",
-        "1 / self.sampling.inclusion_rate + 1e-3 * total[0, 0]",
+        "1 / self.sampling.inclusion_rate + 1e-3 * total.own[0, 0, 0]",
         on_a_lattice,
     ),
     "rounding of the Gram form forgotten": (
@@ -193,7 +193,7 @@ BUGS = {
     "drawn records fill the first slots": (
         PoissonBatch,
         "draw",
-        "_shuffled(words[:, 1:])",
+        "shuffled(words[:, 1:])",
         "jnp.arange(self.capacity)",
         slots_are_random,
     ),

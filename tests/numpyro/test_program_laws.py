@@ -6,12 +6,12 @@ import pytest
 
 from laws import laws
 from numpyro_cases import NUM_RECORDS, amortised, factor_model, hand_written, regression, table
-from tacit.models.programs import split_arguments, split_program
+from tacit.models.programs.arguments import split_arguments
+from tacit.models.programs.split import split_program
 from tacit.numpyro.method import PrivateLoss, ProgramSVI
 from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
-from tacit.typing import Record
 
 SAMPLING = PoissonBatch(num_records=NUM_RECORDS, batch_size=6, max_batch_size=12)
 METHOD = ProgramSVI(
@@ -30,7 +30,7 @@ def program(request):
 
 
 def records(program, seed=0):
-    return Record(list(table(seed=seed))[: len(program.blank)], None, None)
+    return list(table(seed=seed))[: len(program.blank)]
 
 
 def test_cost_equals_the_releases_actually_made(program, monkeypatch):

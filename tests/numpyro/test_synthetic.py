@@ -12,7 +12,7 @@ from numpyro.infer import Trace_ELBO
 from tacit.data import CategoricalColumn, NumericColumn, Schema, Target
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.numpyro import DPSVI
-from tacit.synthetic.rows import RowCode, as_table
+from tacit.synthetic.rows import RowCode, typed_table
 from tacit.synthetic.tables import combined, marginal_distances, synthetic_tables, table_utility
 from tacit.synthetic.twin import twin_guide, twin_program
 
@@ -61,7 +61,7 @@ def test_a_table_keeps_to_the_schema_whatever_was_drawn():
         "sex": [0, 1, 2, -1],
         "ill": [0, 1, 1, 0],
     }
-    table = as_table(SCHEMA, values, whole=("age",))
+    table = typed_table(SCHEMA, values, whole=("age",))
     assert table["age"].tolist() == [80, 20, pd.NA, 80]
     assert table["sex"].isna().tolist() == [False, False, True, True]
     assert table["sex"].cat.categories.tolist() == ["Female", "Male"]
@@ -70,9 +70,9 @@ def test_a_table_keeps_to_the_schema_whatever_was_drawn():
 
 def test_a_table_without_a_column_or_with_an_unknown_class_is_refused():
     with pytest.raises(InvalidArgumentError, match="missing: ill"):
-        as_table(SCHEMA, {"age": [30.0], "sex": [0]})
+        typed_table(SCHEMA, {"age": [30.0], "sex": [0]})
     with pytest.raises(InvalidArgumentError, match="class numbers"):
-        as_table(SCHEMA, {"age": [30.0], "sex": [0], "ill": [2]})
+        typed_table(SCHEMA, {"age": [30.0], "sex": [0], "ill": [2]})
 
 
 def test_each_table_comes_from_a_draw_of_its_own():

@@ -14,15 +14,8 @@ from scipy import stats
 
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.cost import ConditionedPoissonDpEvent
-from tacit.privacy.sampling import (
-    FixedBatch,
-    FullBatch,
-    PoissonBatch,
-    _first_occurrences,
-    _shuffled,
-    _size_table,
-    _uniform_indices,
-)
+from tacit.privacy.drawing import first_occurrences, shuffled, size_table, uniform_indices
+from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
 from tacit.rng import seeded_key
 
 
@@ -87,8 +80,8 @@ def test_every_subset_of_a_small_population_has_its_poisson_probability():
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda k, n: _shuffled(jax.random.bits(k, (2, n), jnp.uint32)),
-        lambda k, n: _first_occurrences(k, 3, n),
+        lambda k, n: shuffled(jax.random.bits(k, (2, n), jnp.uint32)),
+        lambda k, n: first_occurrences(k, 3, n),
     ],
 )
 def test_ordered_draws_are_uniform_over_arrangements(draw):
@@ -140,7 +133,7 @@ SIZES = [
 def test_no_record_has_better_odds_than_a_poisson_batch_gives_it_in_exact_arithmetic(
     num_records, rate, capacity
 ):
-    counts, q = _size_table(num_records, rate, capacity).counts, Fraction(rate)
+    counts, q = size_table(num_records, rate, capacity).counts, Fraction(rate)
     assert len(counts) == capacity + 1
     assert min(counts) >= 0
     assert sum(counts) == 2**64
@@ -152,7 +145,7 @@ def test_no_record_has_better_odds_than_a_poisson_batch_gives_it_in_exact_arithm
 
 @pytest.mark.parametrize(("num_records", "rate", "capacity"), SIZES)
 def test_sizes_are_binomial_given_that_they_fit_to_64_bits(num_records, rate, capacity):
-    counts = _size_table(num_records, rate, capacity).counts
+    counts = size_table(num_records, rate, capacity).counts
     with mpmath.workdps(60):
         q, n = mpmath.mpf(rate), num_records
         # From the largest size downwards, so that nothing underflows.
@@ -165,12 +158,12 @@ def test_sizes_are_binomial_given_that_they_fit_to_64_bits(num_records, rate, ca
         distance = mpmath.fsum(abs(a - b) for a, b in zip(found, exact, strict=True)) / 2
         mean = mpmath.fsum(k * p for k, p in enumerate(exact))
     assert distance < (capacity + 2) ** 2 * 2.0**-64
-    assert _size_table(num_records, rate, capacity).mean == pytest.approx(float(mean), rel=1e-12)
+    assert size_table(num_records, rate, capacity).mean == pytest.approx(float(mean), rel=1e-12)
 
 
 def test_the_size_table_agrees_with_scipy():
     sizes, drawn = np.arange(273), stats.binom(60_000, 256 / 60_000)
-    found = np.array(_size_table(60_000, 256 / 60_000, 272).counts, float) / 2.0**64
+    found = np.array(size_table(60_000, 256 / 60_000, 272).counts, float) / 2.0**64
     expected = drawn.pmf(sizes) / drawn.cdf(272)
     likely = expected > 1e-15
     np.testing.assert_allclose(found[likely], expected[likely], rtol=1e-3)
@@ -178,7 +171,7 @@ def test_the_size_table_agrees_with_scipy():
 
 
 def test_a_size_is_where_its_word_falls_in_the_table():
-    table = _size_table(20, 0.4, 9)
+    table = size_table(20, 0.4, 9)
     edges = np.cumsum([0, *table.counts], dtype=object)
     for size, (first, end) in enumerate(itertools.pairwise(edges)):
         for word in {first, end - 1} if end > first else ():
@@ -219,7 +212,7 @@ def test_the_inclusion_rate_is_that_of_the_exact_formula(num_records, batch_size
 
 def test_large_batches_keep_their_mean_and_variance():
     sampling = PoissonBatch(num_records=10_000_000, batch_size=1e4, max_batch_size=10_700)
-    table = _size_table(10_000_000, sampling.rate, sampling.capacity)
+    table = size_table(10_000_000, sampling.rate, sampling.capacity)
     sizes = np.asarray(
         many(lambda key: table.invert(jax.random.bits(key, (2,), jnp.uint32)), 20_000), float
     )
@@ -280,13 +273,13 @@ def test_uniform_indices_are_the_whole_part_of_the_product_in_exact_arithmetic(p
     generator = np.random.default_rng(0)
     words = np.hstack([words, generator.integers(0, 2**32, (2, 2000), dtype=np.uint32)])
     expected = [((int(h) << 32) + int(w)) * population >> 64 for h, w in words.T]
-    assert jax.jit(_uniform_indices, static_argnums=1)(words, population).tolist() == expected
+    assert jax.jit(uniform_indices, static_argnums=1)(words, population).tolist() == expected
 
 
 def test_no_index_is_favoured_where_a_remainder_of_32_bits_would_favour_some_by_a_third():
     num_records = 1_400_000_000
     favoured = 2**32 % num_records
-    indices = np.asarray(many(lambda key: _first_occurrences(key, 2000, num_records), 50))
+    indices = np.asarray(many(lambda key: first_occurrences(key, 2000, num_records), 50))
     share, num = favoured / num_records, indices.size
     assert abs(np.mean(indices < favoured) - share) < 5 * math.sqrt(share * (1 - share) / num)
 
@@ -340,9 +333,9 @@ def test_bad_sampling_is_refused_by_name(make, message):
 
 
 def test_indices_are_in_uniform_order_so_that_a_prefix_is_a_sample():
-    first = np.asarray(many(lambda key: _first_occurrences(key, 10, 1000)[0], 20_000))
+    first = np.asarray(many(lambda key: first_occurrences(key, 10, 1000)[0], 20_000))
     assert stats.kstest((first + 0.5) / 1000, "uniform").pvalue > 1e-5
-    assert jnp.issubdtype(_first_occurrences(seeded_key(0), 10, 1000).dtype, jnp.int32)
+    assert jnp.issubdtype(first_occurrences(seeded_key(0), 10, 1000).dtype, jnp.int32)
 
 
 @pytest.mark.parametrize("num_records", [3, 7, 30])

@@ -67,7 +67,6 @@ def test_a_batch_that_a_shard_has_no_room_for_is_drawn_again(monkeypatch):
     sizes = []
     for least_room in (1000, 11):
         monkeypatch.setattr("tacit.tables.base.room_in_shard", lambda num_rows, rate: least_room)  # noqa: B023
-        monkeypatch.setattr("tacit.tables.distributed.room_in_shard", lambda num_rows, rate: 60)
         keys = jax.random.split(seeded_key(0), 50)
         counts = jax.vmap(
             lambda key: release(key, lambda record, key: record.weight, spread(records=4))

@@ -16,8 +16,9 @@ from tacit.inference import chains
 from tacit.inference.compilation import compiled_kernel
 from tacit.privacy.ledger.file import fingerprint_of
 from tacit.rng import seeded_key
-from tacit.tables import Batch, Keys, OnHost, distribute, fetch
-from tacit.tables.base import room_in_shard
+from tacit.tables import OnHost, distribute
+from tacit.tables.base import Batch, room_in_shard
+from tacit.tables.on_host import fetch
 
 
 def hmc_plan():
@@ -85,19 +86,25 @@ def test_a_batch_that_was_not_fetched_gives_no_sum():
     drawn = Batch(np.array([[[[3, 1, 7]]]]), np.array([[[[True, True, False]]]]))
     ahead = fetch(table, drawn, first_step=5, rate=0.1).at(jnp.array(0), jnp.array(5))
 
-    def total(indices):
+    def gathered(indices):
         batch = Batch(jnp.array(indices), jnp.array([True, True, False]))
-        return ahead.clipped_sum(
-            batch,
-            Keys(seeded_key(0), seeded_key(1)),
-            lambda rows, keys, mask: jnp.sum(rows.x[:, 0] * mask)[None, None],
-            rate=0.1,
-        )
+        return ahead.gather(batch, seeded_key(1), rate=0.1)
 
-    found, is_known = total([3, 1, 7])
+    rows, own, is_known = gathered([3, 1, 7])
     assert is_known
-    assert float(found[0, 0]) == pytest.approx(float(cases.RECORDS.x[jnp.array([3, 1]), 0].sum()))
-    assert not total([3, 2, 7])[1]
+    assert own.mask.tolist() == [True, True, False]
+    np.testing.assert_array_equal(rows.x[:2], cases.RECORDS.x[jnp.array([3, 1])])
+    assert not gathered([3, 2, 7]).is_known
+
+
+def test_a_release_on_a_batch_that_was_not_fetched_is_not_a_number():
+    table = OnHost(cases.RowsInMemory(cases.RECORDS))
+    release = cases.release()
+    drawn = release.sampling.draw(seeded_key(8))
+    batches = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None, None], drawn)
+    ahead = fetch(table, batches, first_step=0, rate=0.2).at(jnp.array(0), jnp.array(0))
+    found = release(seeded_key(0), lambda record, key: record.x, ahead)
+    assert bool(jnp.isnan(found).all())
 
 
 def test_reading_that_fails_ends_the_run_with_its_own_error():

@@ -4,7 +4,7 @@ import bisect
 import math
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,27 +13,14 @@ from jax.sharding import PartitionSpec as P
 
 from tacit import _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.checkpoint import Checkpoint
-from tacit.inference.compilation import compiled_kernel, step_key
+from tacit.inference.compilation import Compiled, step_key
 from tacit.inference.method import Kernel
-from tacit.inference.plan import Plan
-from tacit.models import Model
 from tacit.processes import num_processes, translating_lost_workers
 from tacit.rng import seeded_key
-from tacit.tables import (
-    CHAINS,
-    Batch,
-    DrawnInLoopError,
-    Fetched,
-    OnHost,
-    Recorder,
-    as_table,
-    at_home,
-    cut_of,
-    everywhere,
-    fetch,
-    largest_share,
-)
+from tacit.tables import OnHost
+from tacit.tables.base import Batch
+from tacit.tables.mesh import CHAINS, at_home, cut_of, everywhere, largest_share
+from tacit.tables.on_host import DrawnInLoopError, Fetched, Recorder, fetch
 from tacit.typing import Array, Key, Tree
 
 __all__ = [
@@ -102,8 +89,8 @@ def feed_of(records: Tree, kernel: Kernel, states: Tree, *, num_chains: int) -> 
                 yield table
             yield ahead.result()
 
-    record = as_table(records).record
-    row_bytes = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(record)) + 8
+    leaves = jax.tree.leaves(records.record)
+    row_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves) + 8
     step_bytes = math.ceil(num_chains * num_rows * row_bytes * largest_share(records.mesh))
     return Feed(max(1, _MAX_BYTES // step_bytes), tables)
 
@@ -117,7 +104,7 @@ def _draws_of(
     def of_step(key: Key) -> Batch:
         recorder = Recorder(records)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), states)
-        kernel.step(key, nothing, recorder)  # type: ignore[arg-type]
+        kernel.step(key, nothing, recorder)
         rates.extend(recorder.rates)
         if len({batch.indices.shape for batch in recorder.batches}) != 1:
             raise DrawnInLoopError  # batches of several sizes are read one by one, too
@@ -139,35 +126,41 @@ class Chains:
     """States of all chains and what was retained of them; changes as it is taken on."""
 
     def __init__(
-        self, plan: Plan, model: Model, key: Key, *, resume: Checkpoint | None, mesh: Mesh | None
+        self,
+        compiled: Compiled,
+        key: Key,
+        *,
+        num_chains: int,
+        kept_steps: Sequence[int],
+        states: Tree | None = None,
+        retained: tuple[Tree, Tree] | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
-        """Starts chains, or takes them from a checkpoint.
+        """Starts chains, or takes them on from where they are.
 
         Args:
-          plan: what is run.
-          model: what is inferred.
+          compiled: the kernel.
           key: used up.
-          resume: where to go on from.
+          num_chains: how many chains.
+          kept_steps: after how many steps a state is retained.
+          states: of the chains; None for new ones.
+          retained: what was kept before, and its infos.
           mesh: the devices that share the table; None for one device.
         """
-        self._kernel, self._advance = compiled_kernel(plan.method, model)
-        self._kept_steps, self._mesh = set(plan.kept_steps), mesh
+        kernel, self._advance = compiled
+        self._kept_steps, self._mesh = set(kept_steps), mesh
         init_key, run_key = jax.random.split(key)
-        self.keys = jax.random.split(run_key, plan.num_chains)
-        self._states = (
-            jax.vmap(self._kernel.init)(jax.random.split(init_key, plan.num_chains))
-            if resume is None
-            else resume.states
-        )
+        self.keys = jax.random.split(run_key, num_chains)
+        self._states = states
+        if states is None:
+            self._states = jax.vmap(kernel.init)(jax.random.split(init_key, num_chains))
         if mesh is not None:
             # The leading axis counts chains.
             self._states = everywhere(
                 self._states, mesh, lambda leaf: P(None, *cut_of(leaf.shape[1:], mesh))
             )
         self._at_home: Tree | None = None
-        self._kept: list[Any] = []
-        if resume is not None and resume.kept is not None:
-            self._kept.append((resume.kept, resume.info))
+        self._kept = [] if retained is None else [retained]
 
     @property
     def states(self) -> Tree:

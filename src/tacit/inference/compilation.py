@@ -1,30 +1,45 @@
 """Compiled kernels: built and compiled once for a method and a model, however often they run."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.extend import core
 from jax.sharding import Mesh
 
-from tacit.inference.method import Kernel, Method
+from tacit.inference.method import Kernel
 from tacit.models import Model
-from tacit.tables import (
-    CHAINS,
-    PARAMETERS,
-    Fetched,
-    cut_of,
-    is_spread,
-    on_table,
-    shared_among,
-)
+from tacit.privacy.clipping.equations import bind, inlined
+from tacit.tables.mesh import CHAINS, PARAMETERS, cut_of, mesh_of, on_table, shared_among
+from tacit.tables.on_host import Fetched
 from tacit.typing import Array, Key, Tree
 
-__all__ = ["Compiled", "compiled_kernel", "forget_kernels", "step_key", "step_on_table"]
+__all__ = [
+    "Builder",
+    "Compiled",
+    "compiled_kernel",
+    "forget_kernels",
+    "step_key",
+    "step_on_table",
+    "without_repeats",
+]
 
 _NUM_KEPT = 16
+
+_M = TypeVar("_M")
+_M_contra = TypeVar("_M_contra", contravariant=True)
+
+
+class Builder(Protocol[_M_contra]):
+    """What makes a kernel of something: a method, of a model or of a program."""
+
+    def build(self, model: _M_contra) -> Kernel:
+        """Returns the three pure functions."""
+        ...
 
 
 class Compiled(NamedTuple):
@@ -41,7 +56,7 @@ class Compiled(NamedTuple):
     advance: Callable[[Key, Tree, Tree, Array], tuple[Tree, Tree]]
 
 
-def compiled_kernel(method: Method, model: Model) -> Compiled:
+def compiled_kernel(method: Builder[_M], model: _M) -> Compiled:
     """Returns the kernel of a method for a model: the same one for equal methods.
 
     What is kept knows no record: kernels that close over the table are refused before they run. It
@@ -52,13 +67,13 @@ def compiled_kernel(method: Method, model: Model) -> Compiled:
     """
     parts = _Parts(model)
     is_fixed = getattr(model, "is_fixed", False) or getattr(model, "spec", None) is not None
-    if not is_fixed or not _is_frozen(method):
+    if not is_fixed or not _is_frozen(method) or not isinstance(method, Hashable):
         return _compile(method, parts)
     try:
         hash((method, parts))
     except TypeError:  # a setting that cannot be looked up, such as an array
         return _compile(method, parts)
-    return _kept(cast(Any, method), parts)
+    return _kept(method, parts)
 
 
 def forget_kernels() -> None:
@@ -66,15 +81,15 @@ def forget_kernels() -> None:
     _kept.cache_clear()
 
 
-def _is_frozen(method: Method) -> bool:
+def _is_frozen(method: object) -> bool:
     settings = getattr(method, "__dataclass_params__", None)
     return settings is not None and settings.frozen
 
 
 class _Parts:
-    """A model, equal to another when it is made of the same functions."""
+    """What a kernel is made of, equal to another when it is made of the same functions."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
         # What describes a model is not hashable, and no kernel looks at it.
         self._functions: Any = tuple(model[:4]) if isinstance(model, Model) else model
@@ -86,7 +101,7 @@ class _Parts:
         return isinstance(other, _Parts) and bool(self._functions == other._functions)
 
 
-def _compile(method: Method, parts: _Parts) -> Compiled:
+def _compile(method: Builder[Any], parts: _Parts) -> Compiled:
     kernel = method.build(parts.model)
     return Compiled(kernel, jax.jit(functools.partial(_advance, kernel)))
 
@@ -111,7 +126,7 @@ def step_key(key: Key, step: Array | int) -> Key:
 def _advance(
     kernel: Kernel, keys: Key, states: Tree, records: Tree, boundaries: Array
 ) -> tuple[Tree, Tree]:
-    mesh = records.mesh if is_spread(records) else None
+    mesh = mesh_of(records)
     shares_chains = mesh is not None and CHAINS in mesh.shape
     kernel = _with_states_cut(kernel, mesh)
 
@@ -165,3 +180,77 @@ def _advance_chains(
         return lax.scan(segment, state, (boundaries[:-1], boundaries[1:]))
 
     return lax.map(chain, chains)
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def without_repeats(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Returns a function of the same values in which no operation is made twice on one operand.
+
+    A step that differentiates a record's loss and a regulariser on their own draws the same latents
+    in both. Compilers find such repeats in straight code, but in the body of a loop XLA first moves
+    constants out, a copy for each repeat, and after that takes the repeats for different.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> twice = without_repeats(lambda x: jnp.sin(x) + jnp.sin(x))
+      >>> str(jax.make_jaxpr(twice)(1.0)).count("sin")
+      1
+    """
+
+    def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        config: Any = jax.config
+        if config.jax_disable_jit:  # then nothing is traced, and branches not taken are not run
+            return function(*args, **kwargs)
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
+        arguments = [*closed.consts, *jax.tree.leaves((args, kwargs))]
+        results = _once(inlined(closed), arguments)
+        return jax.tree.unflatten(jax.tree.structure(shape), results)
+
+    return run
+
+
+def _once(closed: core.ClosedJaxpr, arguments: list[Any]) -> list[Any]:
+    jaxpr = closed.jaxpr
+    inputs = zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arguments), strict=True)
+    values: dict[core.Var, Any] = dict(inputs)
+    first: dict[core.Var, core.Var] = {}  # of each repeated result, where it was made first
+    made: dict[Hashable, list[core.Var]] = {}
+
+    def read(operand: core.Var | core.Literal) -> Any:
+        if isinstance(operand, core.Literal):
+            return operand.val
+        return values[first.get(operand, operand)]
+
+    for equation in jaxpr.eqns:
+        name = _name_of(equation, first)
+        if name is not None and name in made:
+            first |= zip(equation.outvars, made[name], strict=True)
+            continue
+        outs = bind(equation, list(map(read, equation.invars)))
+        values |= zip(equation.outvars, outs, strict=True)
+        if name is not None:
+            made[name] = list(equation.outvars)
+    return [read(out) for out in jaxpr.outvars]
+
+
+def _name_of(equation: core.JaxprEqn, first: dict[core.Var, core.Var]) -> Hashable | None:
+    """Returns what tells an equation from all that give something else; None if nothing does."""
+    literals = [operand for operand in equation.invars if isinstance(operand, core.Literal)]
+    if equation.effects or any(np.ndim(literal.val) for literal in literals):
+        return None
+    # As text, zeros of both signs differ and NaN equals itself.
+    operands = tuple(
+        (repr(operand.val), str(operand.aval))
+        if isinstance(operand, core.Literal)
+        else first.get(operand, operand)
+        for operand in equation.invars
+    )
+    name = (equation.primitive, frozenset(equation.params.items()), operands)
+    try:
+        hash(name)
+    except TypeError:
+        return None
+    return name

@@ -19,7 +19,9 @@ from tacit.errors import InvalidArgumentError
 from tacit.inference.method import Info, Kernel, Method, State, declare
 from tacit.models import Model
 from tacit.privacy.cost import ParallelDpEvent
-from tacit.tables import RECORDS, Shard, Summing, shared_among
+from tacit.tables import Distributed
+from tacit.tables.base import RECORDS, Table
+from tacit.tables.mesh import shared_among
 from tacit.typing import Array, Key, Record, Tree
 
 __all__ = ["Ensemble", "assign_shards", "shard_records", "shard_size"]
@@ -232,18 +234,18 @@ class Ensemble:
         def init(key: Key) -> State:
             return jax.vmap(kernel.init)(jax.random.split(key, self.num_shards))
 
-        def step(key: Key, states: State, records: Record | Shard) -> tuple[State, Info]:
+        def step(key: Key, states: State, records: Record | Table) -> tuple[State, Info]:
             keys = jax.random.split(key, self.num_shards)
 
             def own_members(rows: Record, keys: Key, states: State) -> tuple[State, Info]:
                 # One after the other: it compiles once and takes the memory of one member.
                 return lax.map(lambda one: kernel.step(*one), (keys, states, self._shards(rows)))
 
-            if isinstance(records, Shard):
+            if isinstance(records, Distributed):
                 # A device that holds the rows of some members takes them on, and no other.
                 run = functools.partial(own_members, self._rows_of_members(records))
                 return shared_among(RECORDS, run, keys, states)
-            if isinstance(records, Summing):  # it reads what is drawn, from all rows alike
+            if isinstance(records, Table):  # it reads what is drawn, from all rows alike
                 raise InvalidArgumentError(
                     "an Ensemble has its table in memory, cut into the rows of its members; got one"
                     " on the host. Give it as records, or fit a method that is no Ensemble."
@@ -264,12 +266,14 @@ class Ensemble:
         sharded: Record = jax.tree.map(split, records)
         return sharded
 
-    def _rows_of_members(self, shard: Shard) -> Record:
-        if shard.rows is None or shard.length % self.member.num_records:
+    def _rows_of_members(self, part: Distributed) -> Record:
+        num_rows = part.division.rows_in_shard
+        if num_rows % self.member.num_records:
             raise InvalidArgumentError(
                 f"an Ensemble of {self.num_shards} members must have whole members on each device,"
-                f" in memory; got a table on devices that own {shard.length} records each, where a"
+                f" in memory; got a table on devices that own {num_rows} records each, where a"
                 f" member has {self.member.num_records}. Use a mesh whose number of devices divides"
                 f" {self.num_shards}, and a table in memory."
             )
-        return shard.rows
+        rows: Record = part.rows
+        return rows

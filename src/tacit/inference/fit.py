@@ -1,45 +1,33 @@
-"""Running a plan: charge, dispatch a chunk of steps, repeat; refuse before touching a record."""
+"""Fitting: check, run a plan on private records, state what it cost, keep the posterior."""
 
-import bisect
-import contextlib
 import datetime
-import functools
-import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
-from dp_accounting import DpEvent
 
-from tacit import _check, _display
-from tacit.errors import InvalidArgumentError, PrivacyWarning
-from tacit.inference.chains import Chains, chunks_between, feed_of, require_shared_chains
-from tacit.inference.checkpoint import Charges, Checkpoint, OnProgress
-from tacit.inference.compilation import compiled_kernel, step_on_table
+from tacit import _display
+from tacit.errors import InvalidArgumentError
+from tacit.inference.checkpoint import Checkpoint, OnProgress
+from tacit.inference.compilation import compiled_kernel
 from tacit.inference.method import Kernel
 from tacit.inference.plan import Plan, calibrate_steps
+from tacit.inference.run import ChainRun, Course, Start
 from tacit.models import Model
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget, Ledger
-from tacit.privacy.clipping.isolation import require_no_table
-from tacit.privacy.cost import Cost, count_releases, event_to_json
+from tacit.privacy.cost import count_releases
 from tacit.privacy.statement import Statement, make_statement, require_adjacency
-from tacit.privacy.stopping import AnytimeRDP, Declared, claim_of
-from tacit.processes import on_coordinator, require_same_everywhere, shared_fresh_key
-from tacit.rng import seeded_key
-from tacit.tables import Distributed, OnHost, Table, as_table, describe_mesh
+from tacit.privacy.stopping import AnytimeRDP
+from tacit.tables import Table
+from tacit.tables.base import as_table
 from tacit.typing import Record, Tree
 
 if TYPE_CHECKING:
     from rich.panel import Panel
 
 __all__ = ["Fit", "fit"]
-
-_NUM_CHUNKS = 20
-_NUM_CURVE_POINTS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +68,7 @@ class Fit:
 def fit(
     plan: Plan,
     model: Model,
-    records: Record | Distributed | OnHost,
+    records: Record | Table,
     *,
     budget: Budget,
     seed: int | None = None,
@@ -124,108 +112,38 @@ def fit(
       on_chunk: receives a checkpoint after each chunk.
       chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
     """
-    _require_fitting_records(plan, records, budget)
-    kernel = compiled_kernel(plan.method, model).kernel
-    shape = jax.eval_shape(kernel.init, seeded_key(0))
-    if resume is not None:
-        _require_fitting_checkpoint(plan, shape, resume, budget)
-    start, history = (0, plan.spent) if resume is None else (resume.step, resume.cost)
+    require_adjacency(plan.method, budget, spent=plan.spent.event)
+    _require_records(records)
+    compiled = compiled_kernel(plan.method, model)
+    start = Start(cost=plan.spent) if resume is None else _start_of(resume, plan, budget)
     if plan.num_steps is None:
-        plan = plan.with_steps(_steps_until_spent(plan, budget, start, history, resume))
-    num_steps = plan.kept_steps[-1]
-    if start >= num_steps:
-        raise InvalidArgumentError(
-            f"resume is at step {start}, but the plan ends at step {num_steps}. Nothing is left."
-        )
-    chunk_steps = math.ceil(num_steps / _NUM_CHUNKS) if chunk_steps is None else chunk_steps
-    _check.positive_integer(chunk_steps=chunk_steps)
-    feed = feed_of(records, kernel, shape, num_chains=plan.num_chains)
-    chunk_steps = min(chunk_steps, feed.max_steps or chunk_steps, num_steps - start)
-
-    def cost_until(step: int) -> Cost:
-        return history + Cost(plan.cost_between(start, step), is_secure=seed is None)
-
-    def checkpoint_at(step: int) -> Checkpoint:
-        return Checkpoint(
-            step,
-            chains.states,
-            *chains.retained,
-            cost_until(step),
-            charges.run_id,
-            claim.declared,
-        )
-
-    def tell(step: int, spent_at: Callable[[int], float] | None) -> None:
-        if on_chunk is not None:
-            on_chunk(checkpoint_at(step))
-        if progress is not None and spent_at is not None:
-            progress(step=step, num_steps=num_steps, epsilon=spent_at(step))
-
-    whole = cost_until(num_steps)
-    claim = claim_of(
-        whole.event,
-        num_steps=num_steps,
-        declared=_declared(resume, num_steps, whole.event),
-        budget=budget,
-    )
-    claim.budget.require(claim.cost)
-    _warn_if_weak(plan, budget)
-    rows_per_unit = _rows_per_unit(records)
-    # All that could fail is made now: nothing may go wrong once records were read and paid for.
-    statement = make_statement(
-        cost=replace(whole, event=claim.cost),
-        budget=claim.budget,
-        unit=_unit(rows_per_unit),
-        num_units=plan.method.public_records,
-        method=plan.method,
-        num_steps=num_steps,
-        length=claim.length,
+        plan = plan.with_steps(_steps_until_spent(plan, budget, start))
+    course = Course(
+        name=type(plan.method).__name__,
+        cost_between=plan.cost_between,
+        kept_steps=plan.kept_steps,
         num_chains=plan.num_chains,
-        rows_per_unit=rows_per_unit or 1,
-        is_charged=ledger is not None,
+        num_records=plan.method.num_records,
     )
-    _require_no_table(kernel, shape, records)
-    require_same_everywhere(
-        records=str((plan.method.num_records, as_table(records).record)),
-        mesh=describe_mesh(getattr(records, "mesh", None)),
-        plan=str((event_to_json(whole.event), plan.kept_steps, chunk_steps)),
-        states=str((plan.num_chains, shape)),
-        seed=str(seed),
-        resume=str(start),
+    run = ChainRun.within(
+        budget, course, compiled, records, start=start, seed=seed, chunk_steps=chunk_steps
     )
-    charges = Charges.begin(
-        ledger,
-        plan,
-        records,
-        start=start,
-        stop=num_steps,
-        resume=resume,
-        is_secure=seed is None,
+    budget.warn_if_delta_is_large(plan.method.public_records)
+    # All that could fail is made now: nothing may go wrong once records were read and paid for.
+    statement = _statement(plan, run, is_charged=ledger is not None)
+    checkpoint = run.execute(
         adjacency=budget.accountant.adjacency,
+        ledger=ledger,
+        progress=progress,
+        on_chunk=on_chunk,
     )
-
-    key = shared_fresh_key() if seed is None else seeded_key(seed)
-    chains = Chains(plan, model, key, resume=resume, mesh=getattr(records, "mesh", None))
-    chunks = chunks_between(start, num_steps, chunk_steps, plan.kept_steps)
-    stops = [chunk[-1] for chunk in chunks]
-    spent_at = None
-    if progress is not None:
-        spent_at = _epsilon_curve(lambda step: claim.budget.spent(cost_until(step)), stops)
-    spans = list(zip([start, *stops], stops, strict=False))
-    with contextlib.closing(feed.tables(chains.keys, spans, chunk_steps)) as tables:
-        for chunk, (before, stop), table in zip(chunks, spans, tables, strict=True):
-            charges.pay(before, stop)
-            chains.take_on(table, [before, *chunk])
-            on_coordinator(functools.partial(tell, stop, spent_at))
-
-    checkpoint = checkpoint_at(num_steps)
     statement = replace(
         statement, date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     )
     posterior = Posterior(
         model=model,
-        sampler=kernel.sampler,
-        kept=_members_as_chains(kernel, checkpoint.kept),
+        sampler=compiled.kernel.sampler,
+        kept=_members_as_chains(compiled.kernel, checkpoint.kept),
         statement=statement.to_json(),
     )
     return Fit(
@@ -237,33 +155,53 @@ def fit(
     )
 
 
-def _epsilon_curve(spent: Callable[[int], float], stops: list[int]) -> Callable[[int], float]:
-    """Returns epsilon after a number of steps, from a few values computed once, rounded up."""
-    every = math.ceil(len(stops) / _NUM_CURVE_POINTS)
-    points = sorted({*stops[::-every]})
-    values = [spent(point) for point in points]
-    return lambda step: values[bisect.bisect_left(points, step)]
+def _start_of(resume: Checkpoint, plan: Plan, budget: Budget) -> Start:
+    """Returns where a run goes on from, or raises where a plan is not one of that run."""
+    require_adjacency(plan.method, budget, spent=resume.cost.event)
+    if not count_releases(plan.spent.event) <= count_releases(resume.cost.event):
+        raise InvalidArgumentError(
+            "plan.spent must be part of what resume was made with, which is all that is counted;"
+            f" got {plan.spent!r}. Resume with the plan of the run that made it."
+        )
+    return Start(
+        step=resume.step,
+        states=resume.states,
+        retained=None if resume.kept is None else (resume.kept, resume.info),
+        cost=resume.cost,
+        run_id=resume.run_id,
+        declared=resume.declared,
+    )
 
 
-def _steps_until_spent(
-    plan: Plan, budget: Budget, start: int, history: Cost, resume: Checkpoint | None
-) -> int:
+def _steps_until_spent(plan: Plan, budget: Budget, start: Start) -> int:
     """Returns at which step a plan of no length of its own ends."""
-    declared = None if resume is None else resume.declared
-    if declared is not None and start < declared.num_steps:
-        return declared.num_steps
-    if resume is not None and start > 0:
+    if start.declared is not None and start.step < start.declared.num_steps:
+        return start.declared.num_steps
+    if start.step > 0:
         budget = replace(budget, accountant=AnytimeRDP(adjacency=budget.accountant.adjacency))
-    steps = calibrate_steps(replace(plan, spent=history), budget, start=start).num_steps
+    steps = calibrate_steps(replace(plan, spent=start.cost), budget, start=start.step).num_steps
     assert steps is not None
     return steps
 
 
-def _declared(resume: Checkpoint | None, num_steps: int, cost: DpEvent) -> Declared | None:
-    """Returns what a run was declared to be: what its first plan said, before any release."""
-    if resume is None or (resume.step == 0 and resume.declared is None):
-        return Declared(num_steps, cost)
-    return resume.declared
+def _statement(plan: Plan, run: ChainRun, *, is_charged: bool) -> Statement:
+    mask = as_table(run.records).record.mask
+    num_steps, num_rows = run.course.num_steps, None if mask is None else mask.shape[0]
+    unit = "one record (one row)"
+    if num_rows is not None:
+        unit = f"one person, with at most {num_rows} rows"
+    return make_statement(
+        cost=replace(run.cost_until(num_steps), event=run.claim.cost),
+        budget=run.claim.budget,
+        unit=unit,
+        num_units=plan.method.public_records,
+        method=plan.method,
+        num_steps=num_steps,
+        length=run.claim.length,
+        num_chains=plan.num_chains,
+        rows_per_unit=num_rows or 1,
+        is_charged=is_charged,
+    )
 
 
 def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:
@@ -275,64 +213,10 @@ def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:
     )
 
 
-def _warn_if_weak(plan: Plan, budget: Budget) -> None:
-    budget.warn_if_delta_is_large(plan.method.public_records)
-    if math.isfinite(budget.epsilon) and not budget.accountant.is_bound:
-        warnings.warn(
-            f"the accountant {budget.accountant.name} gives no upper bound, so the statement is NOT"
-            " A GUARANTEE. Use PLD or RDP for results that leave the house.",
-            PrivacyWarning,
-            stacklevel=3,
-        )
-
-
-def _require_fitting_checkpoint(
-    plan: Plan, shape: Tree, resume: Checkpoint, budget: Budget
-) -> None:
-    wanted = jax.tree.map(lambda leaf: (plan.num_chains, *leaf.shape), shape)
-    found = jax.tree.map(jnp.shape, resume.states)
-    require_adjacency(plan.method, budget, spent=resume.cost.event)
-    if found != wanted:
-        raise InvalidArgumentError(
-            f"resume does not fit the plan and model: its states have shapes {found}, where"
-            f" {wanted} is wanted. Resume with the plan and model of the run that made it."
-        )
-    if not count_releases(plan.spent.event) <= count_releases(resume.cost.event):
-        raise InvalidArgumentError(
-            "plan.spent must be part of what resume was made with, which is all that is counted;"
-            f" got {plan.spent!r}. Resume with the plan of the run that made it."
-        )
-
-
-def _require_fitting_records(plan: Plan, records: Table | Record, budget: Budget) -> None:
-    require_adjacency(plan.method, budget, spent=plan.spent.event)
-    if not isinstance(records, Record | Distributed | OnHost):
+def _require_records(records: Record | Table) -> None:
+    record = records.record if isinstance(records, Table) else records
+    if not isinstance(record, Record):
         raise InvalidArgumentError(
             f"records must be a Record table; got {type(records).__name__}. Make one with"
             " tacit.data.as_records(x, y)."
         )
-    found = as_table(records).num_records
-    if found != plan.method.num_records:
-        raise InvalidArgumentError(
-            f"records has {found} rows, but the method's sampling was configured for"
-            f" num_records={plan.method.num_records}. The sampling rate would be wrong."
-        )
-    require_shared_chains(plan.num_chains, getattr(records, "mesh", None))
-
-
-def _require_no_table(kernel: Kernel, shape: Tree, records: Tree) -> None:
-    key = seeded_key(0)
-    require_no_table(kernel.init, key, records=records)
-    step = functools.partial(step_on_table, kernel)
-    require_no_table(step, key, shape, records, records=records)
-
-
-def _rows_per_unit(records: Table | Record) -> int | None:
-    mask = as_table(records).record.mask
-    return None if mask is None else mask.shape[0]
-
-
-def _unit(rows_per_unit: int | None) -> str:
-    if rows_per_unit is None:
-        return "one record (one row)"
-    return f"one person, with at most {rows_per_unit} rows"

@@ -58,7 +58,7 @@ class Kernel(NamedTuple):
     """
 
     init: Callable[[Key], State]
-    step: Callable[[Key, State, Record], tuple[State, Info]]
+    step: Callable[[Key, State, Tree], tuple[State, Info]]
     retain: Callable[[State], Tree]
     sampler: Sampler
     num_members: int | None = None
@@ -297,7 +297,7 @@ class Objective(NamedTuple):
 
     init: Callable[[Key], Params]
     shared: Callable[[Key], Shared]
-    record_loss: Callable[[Params, Shared, Record, Key], Scalar]
+    record_loss: Callable[[Params, Shared, Tree, Key], Scalar]
     regulariser: Callable[[Params, Shared], Scalar]
 
 

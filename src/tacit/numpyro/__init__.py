@@ -1,8 +1,7 @@
 """Private inference for NumPyro programs, with the interface of `numpyro.infer.SVI`."""
 
-from tacit.numpyro.method import PrivateLoss
+from tacit.numpyro.method import DPSVIState, PrivateLoss
 from tacit.numpyro.posterior import ProgramPosterior, load_program_posterior, to_arviz
-from tacit.numpyro.state import DPSVIState
 from tacit.numpyro.svi import DPSVI
 
 __all__ = [

@@ -1,44 +1,35 @@
-"""One step of stochastic variational inference on a split program, through the engine.
+"""One step of stochastic variational inference on a split program, through the engine."""
 
-A step that differentiates a record's loss and a regulariser on their own draws the same latents in
-both. Compilers find such repeats in straight code, but in the body of a loop XLA first moves
-constants out, a copy for each repeat, and after that takes the repeats for different.
-"""
-
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import dp_accounting
 import jax
 import jax.numpy as jnp
-import numpy as np
 from dp_accounting import DpEvent
 from jax import lax
-from jax.extend import core
-from numpyro.infer import Trace_ELBO
 from numpyro.optim import _NumPyroOptim
 
 from tacit import _check
-from tacit.errors import InvalidArgumentError
+from tacit.inference.compilation import without_repeats
 from tacit.inference.method import Kernel, Objective, add_regulariser, declare
-from tacit.models.programs import SplitProgram
-from tacit.privacy.clipping.equations import bind, inlined
+from tacit.models.programs.split import SplitProgram
 from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
+from tacit.rng import fresh_key
 from tacit.samplers import Points
-from tacit.typing import Array, Key, Params, Query, Record, Scalar, Tree
+from tacit.typing import Array, Key, Params, Query, Scalar, Tree
 
 __all__ = [
+    "DPSVIState",
     "PrivateLoss",
     "ProgramSVI",
     "SVIInfo",
     "StepState",
-    "num_particles_of",
     "program_objective",
     "released_loss",
-    "without_repeats",
 ]
 
 
@@ -123,92 +114,6 @@ def released_loss(key: Key, release: GaussianSum, query: Query, rest: Scalar, da
     return lax.convert_element_type(release(key, query, data) + rest, jnp.float32)
 
 
-def num_particles_of(loss: Any) -> int:
-    """Returns how many particles an objective averages; raises unless it can be split."""
-    # Subclasses of Trace_ELBO compute something else.
-    if type(loss) is not Trace_ELBO:
-        raise InvalidArgumentError(
-            "loss must be numpyro.infer.Trace_ELBO, which is a sum over records and a part"
-            f" without them; got {type(loss).__name__}. Use Trace_ELBO(num_particles=...)."
-        )
-    if loss.multi_sample_guide or not loss.sum_sites:
-        raise InvalidArgumentError(
-            "loss must be a plain Trace_ELBO; got one with multi_sample_guide or without sum_sites."
-            " Use Trace_ELBO(num_particles=...)."
-        )
-    return int(loss.num_particles)
-
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
-
-
-def without_repeats(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Returns a function of the same values in which no operation is made twice on one operand.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> twice = without_repeats(lambda x: jnp.sin(x) + jnp.sin(x))
-      >>> str(jax.make_jaxpr(twice)(1.0)).count("sin")
-      1
-    """
-
-    def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        config: Any = jax.config
-        if config.jax_disable_jit:  # then nothing is traced, and branches not taken are not run
-            return function(*args, **kwargs)
-        closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-        arguments = [*closed.consts, *jax.tree.leaves((args, kwargs))]
-        results = _run(inlined(closed), arguments)
-        return jax.tree.unflatten(jax.tree.structure(shape), results)
-
-    return run
-
-
-def _run(closed: core.ClosedJaxpr, arguments: list[Any]) -> list[Any]:
-    jaxpr = closed.jaxpr
-    inputs = zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arguments), strict=True)
-    values: dict[core.Var, Any] = dict(inputs)
-    first: dict[core.Var, core.Var] = {}  # of each repeated result, where it was made first
-    made: dict[Hashable, list[core.Var]] = {}
-
-    def read(operand: core.Var | core.Literal) -> Any:
-        if isinstance(operand, core.Literal):
-            return operand.val
-        return values[first.get(operand, operand)]
-
-    for equation in jaxpr.eqns:
-        name = _name_of(equation, first)
-        if name is not None and name in made:
-            first |= zip(equation.outvars, made[name], strict=True)
-            continue
-        outs = bind(equation, list(map(read, equation.invars)))
-        values |= zip(equation.outvars, outs, strict=True)
-        if name is not None:
-            made[name] = list(equation.outvars)
-    return [read(out) for out in jaxpr.outvars]
-
-
-def _name_of(equation: core.JaxprEqn, first: dict[core.Var, core.Var]) -> Hashable | None:
-    """Returns what tells an equation from all that give something else; None if nothing does."""
-    literals = [operand for operand in equation.invars if isinstance(operand, core.Literal)]
-    if equation.effects or any(np.ndim(literal.val) for literal in literals):
-        return None
-    # As text, zeros of both signs differ and NaN equals itself.
-    operands = tuple(
-        (repr(operand.val), str(operand.aval))
-        if isinstance(operand, core.Literal)
-        else first.get(operand, operand)
-        for operand in equation.invars
-    )
-    name = (equation.primitive, frozenset(equation.params.items()), operands)
-    try:
-        hash(name)
-    except TypeError:
-        return None
-    return name
-
-
 class StepState(NamedTuple):
     """What a step carries; all of it may be published.
 
@@ -221,6 +126,59 @@ class StepState(NamedTuple):
     optim_state: Tree
     rng_key: Key
     step: Array
+
+
+class DPSVIState(NamedTuple):
+    """The state of a run: `numpyro.infer.svi.SVIState` and what privacy needs beside it.
+
+    A state is there to be used once. A statement counts the steps that led to *one* state: two
+    steps from the same state are two releases, and it knows of one of them. Publish what comes of
+    one, or add up the costs of both, as a ledger does. Outside compiled code `DPSVI` warns of it;
+    inside, nothing can be seen. Steps from one state never share their noise, unless they are the
+    same in every bit of state, records and mask: outside compiled code each draws its own, inside
+    it follows from all of these and the secret key. Printed or pickled, a state is without its
+    secret key; one that is read back has a new one.
+
+    Attributes:
+      optim_state: of the optimiser; may be published.
+      mutable_state: always None; programs with mutable state are refused.
+      rng_key: of the guide's draws; may be published.
+      step: how many steps were made; may be published.
+      fingerprint: tells states of one configuration from those of others; may be published.
+      declared: how many steps were declared before the first, 0 if none were; may be published.
+      private_key: SECRET, of batches and noise inside compiled code. Each step replaces it, so that
+        it tells nothing of the noise of earlier ones.
+    """
+
+    optim_state: Tree
+    mutable_state: None
+    rng_key: Key
+    step: Array
+    fingerprint: Array
+    declared: Array
+    private_key: Key
+
+    @property
+    def public(self) -> StepState:
+        """What a step carries; all of it may be published."""
+        return StepState(self.optim_state, self.rng_key, self.step)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields[:-1])
+        return f"DPSVIState({fields}, private_key=<secret>)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _with_fresh_key, tuple(self)[:-1]
+
+    def moved_to(self, public: StepState) -> "DPSVIState":
+        """Returns the state after some steps."""
+        return self._replace(
+            optim_state=public.optim_state, rng_key=public.rng_key, step=public.step
+        )
+
+
+def _with_fresh_key(*public: Any) -> DPSVIState:
+    return DPSVIState._make((*public, fresh_key()))
 
 
 class SVIInfo(NamedTuple):
@@ -284,6 +242,12 @@ class ProgramSVI:
         is_due = self.loss is not None and self.loss.every is not None
         return is_due or not self.release.is_private
 
+    @property
+    def has_evaluations(self) -> bool:
+        """Whether evaluations were asked for, or nothing is promised."""
+        is_paid = self.loss is not None and self.loss.num_evaluations > 0
+        return is_paid or not self.release.is_private
+
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
         """One release a step, those of the losses, and at the start those of all evaluations."""
         if self.loss is None:
@@ -315,8 +279,8 @@ class ProgramSVI:
         multiplier = self.release.noise_multiplier * factor
         return replace(self, release=replace(self.release, noise_multiplier=multiplier))
 
-    def build(self, model: Any) -> Kernel:
-        """Returns the kernel for a `SplitProgram`; it retains nothing but losses."""
+    def build(self, model: SplitProgram) -> Kernel:
+        """Returns the kernel for a program; it retains nothing but losses."""
         objective = program_objective(model)
 
         def init(key: Key) -> StepState:
@@ -326,12 +290,12 @@ class ProgramSVI:
                 rng_key = jax.random.key(jax.random.bits(rng_key), impl=self.key_impl)
             return StepState(self.optim.init(model.init(key)), rng_key, jnp.zeros((), jnp.int32))
 
-        def step(key: Key, state: StepState, records: Record) -> tuple[StepState, SVIInfo]:
+        def step(key: Key, state: StepState, records: Tree) -> tuple[StepState, SVIInfo]:
             gradient_key, loss_key = jax.random.split(key)
             rng_key, shared = jax.random.split(state.rng_key)
             params = self.optim.get_params(state.optim_state)
 
-            def record_loss(params: Params, record: Record, key: Key) -> Scalar:
+            def record_loss(params: Params, record: Sequence[Array], key: Key) -> Scalar:
                 return objective.record_loss(params, shared, record, key)
 
             def loss_on(key: Key, release: GaussianSum) -> Scalar:
@@ -371,17 +335,14 @@ class ProgramSVI:
 def program_objective(program: SplitProgram) -> Objective:
     """Returns the negative evidence lower bound, split by what may see a record.
 
-    What is shared by the records of a batch is a key: the guide's draws come from it. A record
-    comes in the field ``x`` of a `tacit.Record`, as a tree of the program's record arguments.
+    What is shared by the records of a batch is a key: the guide's draws come from it. A record is
+    one row of each array among the program's arguments.
     """
 
-    def record_loss(params: Params, shared: Key, record: Record, key: Key) -> Scalar:
-        return -program.record_term(params, shared, record.x, key)
+    def record_loss(params: Params, shared: Key, record: Sequence[Array], key: Key) -> Scalar:
+        return -program.record_term(params, shared, record, key)
 
     def regulariser(params: Params, shared: Key) -> Scalar:
         return -program.shared_term(params, shared)
 
-    def same(key: Any) -> Any:
-        return key
-
-    return Objective(program.init, same, record_loss, regulariser)
+    return Objective(program.init, lambda key: key, record_loss, regulariser)

@@ -15,8 +15,9 @@ from numpyro.infer import Predictive
 
 from tacit import _artefact, _display
 from tacit.errors import InvalidArgumentError, TacitError
-from tacit.models.programs import signature_of, split_arguments, split_program
+from tacit.models.programs.arguments import signature_of, split_arguments
 from tacit.models.programs.program import autoguides_of
+from tacit.models.programs.split import split_program
 from tacit.typing import Array, Params
 
 __all__ = ["ProgramPosterior", "load_program_posterior", "to_arviz"]

@@ -1,26 +1,27 @@
-"""Progress: many steps at once, and what one DPSVI has done so far, told to its ledger."""
+"""Progress: steps of one DPSVI, alone or many at once, charged, counted and stated."""
 
 import warnings
 from dataclasses import replace
-from typing import cast
 
 import jax
 import jax.numpy as jnp
 from dp_accounting import DpEvent
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
-from tacit.inference.checkpoint import Checkpoint, OnProgress
-from tacit.inference.fit import fit
-from tacit.inference.plan import Plan
-from tacit.models import Model
-from tacit.numpyro.method import PrivateLoss, StepState
-from tacit.numpyro.prepared import Prepared, is_traced
-from tacit.numpyro.state import DPSVIState
+from tacit.inference.checkpoint import OnProgress
+from tacit.inference.compilation import compiled_kernel
+from tacit.inference.run import ChainRun, Course, Start
+from tacit.numpyro.method import DPSVIState, PrivateLoss, StepState
+from tacit.numpyro.program import PreparedProgram, is_traced
 from tacit.privacy.budget import Ledger, Run, RunRequest
 from tacit.privacy.cost import Cost
-from tacit.typing import Array, Record
+from tacit.privacy.sampling import Sampling, UnstatedBatch
+from tacit.privacy.statement import Statement, make_statement
+from tacit.privacy.stopping import claim_of
+from tacit.rng import fresh_key, seeded_key
+from tacit.typing import Array, Scalar
 
-__all__ = ["Counter", "run_steps"]
+__all__ = ["Counter", "evaluated_loss", "run_steps", "statement_of", "take_step"]
 
 
 class Counter:
@@ -41,7 +42,14 @@ class Counter:
         self._furthest = 0
         self._has_warned = False
 
-    def count_evaluation(self, prepared: Prepared, state: DPSVIState, records: Record) -> int:
+    @property
+    def has_ledger(self) -> bool:
+        """Whether steps are charged."""
+        return self._ledger is not None
+
+    def count_evaluation(
+        self, prepared: PreparedProgram, state: DPSVIState, records: list[Array]
+    ) -> int:
         """Counts an evaluation about to be made, and pays for all with the first; its number."""
         if is_traced((state, records)):
             raise InvalidArgumentError(
@@ -60,7 +68,7 @@ class Counter:
         self._num_evaluations += 1
         return self._num_evaluations
 
-    def charge(self, prepared: Prepared, cost: DpEvent, state: DPSVIState) -> None:
+    def charge(self, prepared: PreparedProgram, cost: DpEvent, state: DPSVIState) -> None:
         """Charges the ledger, which is asked first for all steps that the budget is for."""
         if self._ledger is None:
             return
@@ -79,7 +87,7 @@ class Counter:
             self.run_id = self._run.run_id
         self._run.charge(cost)
 
-    def note_steps(self, prepared: Prepared, start: int, num_steps: int) -> None:
+    def note_steps(self, prepared: PreparedProgram, start: int, num_steps: int) -> None:
         """Notes steps about to be made; warns where they do not go on from the last ones."""
         is_private = prepared.resolved.method.release.is_private
         # With a seed nothing is promised anyway.
@@ -107,14 +115,56 @@ class Counter:
         )
 
 
-def run_steps(
-    prepared: Prepared,
+def take_step(
+    prepared: PreparedProgram,
+    counter: Counter,
     state: DPSVIState,
-    num_steps: int,
-    records: Record,
+    records: list[Array],
+    mask: Array | None,
     *,
     skip_non_finite: bool,
-    seed: int | None,
+) -> tuple[DPSVIState, Scalar]:
+    """Takes one step within the budget, paid for where there is a ledger."""
+    if is_traced((state, records, mask)):
+        if counter.has_ledger:
+            raise InvalidArgumentError(
+                "update must be called outside jit where there is a ledger, which is charged"
+                " before each step. Use run, which charges each chunk of steps."
+            )
+        return prepared.step_within_budget(state, records, mask, skip_non_finite=skip_non_finite)
+    step = int(state.step)
+    prepared.require_own(state)
+    prepared.require_steps(step, 1)
+    counter.note_steps(prepared, step, 1)
+    counter.charge(prepared, prepared.resolved.method.cost(1, start=step), state)
+    # A key of its own for each call, so that no state can be used twice with one noise.
+    key = fresh_key() if prepared.seed is None else jax.random.fold_in(state.private_key, step)
+    return prepared.compiled_step(key, state, records, mask, skip_non_finite=skip_non_finite)
+
+
+def evaluated_loss(
+    prepared: PreparedProgram,
+    counter: Counter,
+    state: DPSVIState,
+    records: list[Array],
+    mask: Array | None,
+) -> Scalar:
+    """Returns the loss on the records: one of the evaluations that were asked for and paid for."""
+    key = fresh_key()
+    if prepared.resolved.method.release.is_private:
+        number = counter.count_evaluation(prepared, state, records)
+        if prepared.seed is not None:
+            key = jax.random.fold_in(seeded_key(prepared.seed), number)
+    return prepared.compiled_loss(key, state, records, mask)
+
+
+def run_steps(
+    prepared: PreparedProgram,
+    state: DPSVIState,
+    num_steps: int,
+    records: list[Array],
+    *,
+    skip_non_finite: bool,
     ledger: Ledger | None,
     run_id: str | None,
     progress: OnProgress | None,
@@ -128,35 +178,66 @@ def run_steps(
     method = replace(
         prepared.resolved.method,
         skip_non_finite=skip_non_finite,
-        # `fit` makes a state to see its shapes: it must be one of the same kind of keys.
+        # A run makes a state to see its shapes: it must be one of the same kind of keys.
         key_impl=jax.random.key_impl(state.rng_key),
     )
-    start = int(state.step)
-    plan = Plan(
-        method=method,
-        num_steps=start + num_steps,
-        burn_in=start,
-        thinning=1 if method.has_losses else None,
+    start, is_secure, budget = int(state.step), prepared.seed is None, prepared.resolved.budget
+    stop = start + num_steps
+    course = Course(
+        name=type(method).__name__,
+        cost_between=lambda start, stop: method.cost(stop - start, start=start),
+        # Of each step the loss is kept, where there is one.
+        kept_steps=range(start + 1, stop + 1) if method.has_losses else (stop,),
+        num_chains=1,
+        num_records=method.num_records,
     )
-    made = fit(
-        plan,
-        # `fit` hands it on to the method's `build` and looks at nothing of it.
-        cast(Model, prepared.program),
+    run = ChainRun.within(
+        budget,
+        course,
+        compiled_kernel(method, prepared.program),
         records,
-        budget=prepared.resolved.budget,
-        seed=seed,
-        ledger=ledger,
-        progress=progress,
-        resume=Checkpoint(
+        start=Start(
             step=start,
             states=jax.tree.map(lambda leaf: leaf[None], state.public),
-            kept=None,
-            info=None,
-            cost=Cost.nothing() if start == 0 else Cost(method.cost(start), is_secure=seed is None),
+            cost=Cost.nothing() if start == 0 else Cost(method.cost(start), is_secure=is_secure),
             run_id=run_id,
             declared=prepared.declared_of(state),
         ),
-    ).checkpoint
+        seed=prepared.seed,
+    )
+    made = run.execute(adjacency=budget.accountant.adjacency, ledger=ledger, progress=progress)
     last = StepState(*jax.tree.map(lambda leaf: leaf[0], made.states))
     losses = made.info.loss[0] if method.has_losses else jnp.full(num_steps, jnp.nan)
     return state.moved_to(last), losses, made.run_id
+
+
+def statement_of(prepared: PreparedProgram, state: DPSVIState, *, is_charged: bool) -> Statement:
+    """Returns the privacy statement of the steps that led to a state, wherever they ended."""
+    prepared.require_own(state)
+    method, budget, step = prepared.resolved.method, prepared.resolved.budget, int(state.step)
+    claim = claim_of(
+        method.cost(step), num_steps=step, declared=prepared.declared_of(state), budget=budget
+    )
+    statement = make_statement(
+        cost=Cost(claim.cost, is_secure=prepared.seed is None),
+        budget=claim.budget,
+        unit="one record (one row)",
+        num_units=method.public_records,
+        method=method,
+        num_steps=step,
+        length=claim.length,
+        is_charged=is_charged,
+    )
+    if prepared.resolved.is_table:
+        return statement
+    assumption = _assumption(method.release.sampling)
+    return replace(statement, not_protected=f"{statement.not_protected}; {assumption}")
+
+
+def _assumption(sampling: Sampling) -> str:
+    if isinstance(sampling, UnstatedBatch):
+        return (
+            "ASSUMED, not checked: the user's own batches hold each record at most once and do not"
+            " depend on its values (no amplification is claimed)"
+        )
+    return f"ASSUMED, not checked: the user's own batches were drawn as {sampling!r}"

@@ -1,29 +1,74 @@
 """Settings: what a user says of privacy, and what follows once the number of records is known."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.example_libraries import optimizers
+from numpyro.infer import Trace_ELBO
 from numpyro.optim import Minimize, _NumPyroOptim, optax_to_numpyro
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.inference.plan import Plan, calibrate, calibrate_steps
-from tacit.numpyro.batches import UnstatedBatch
 from tacit.numpyro.method import PrivateLoss, ProgramSVI
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
 from tacit.privacy.budget import Budget
+from tacit.privacy.calibration import most_steps, smallest_noise
 from tacit.privacy.clipping import Clipping, Flat
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
+from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling, UnstatedBatch
 from tacit.privacy.statement import require_adjacency
 from tacit.typing import Tree
 
-__all__ = ["PrivacySettings", "Resolved", "as_numpyro_optimiser", "reads_the_loss"]
+__all__ = [
+    "PrivacySettings",
+    "Resolved",
+    "as_numpyro_optimiser",
+    "given_once",
+    "num_particles_of",
+    "reads_the_loss",
+    "require_reverse_mode",
+]
+
+
+def num_particles_of(loss: Any) -> int:
+    """Returns how many particles an objective averages; raises unless it can be split."""
+    # Subclasses of Trace_ELBO compute something else.
+    if type(loss) is not Trace_ELBO:
+        raise InvalidArgumentError(
+            "loss must be numpyro.infer.Trace_ELBO, which is a sum over records and a part"
+            f" without them; got {type(loss).__name__}. Use Trace_ELBO(num_particles=...)."
+        )
+    if loss.multi_sample_guide or not loss.sum_sites:
+        raise InvalidArgumentError(
+            "loss must be a plain Trace_ELBO; got one with multi_sample_guide or without sum_sites."
+            " Use Trace_ELBO(num_particles=...)."
+        )
+    return int(loss.num_particles)
+
+
+def given_once(
+    name: str, value: float | None, other_name: str, other: float | None
+) -> float | None:
+    """Returns the value of a setting that has two names; raises where both were given."""
+    if value is not None and other is not None:
+        raise InvalidArgumentError(
+            f"{name} and {other_name} are two names of one thing; got {value!r} and {other!r}."
+            " Give one of them."
+        )
+    return other if value is None else value
+
+
+def require_reverse_mode(forward_mode_differentiation: bool) -> None:
+    """Raises for NumPyro's forward mode."""
+    if forward_mode_differentiation:
+        raise InvalidArgumentError(
+            "forward_mode_differentiation must be False: records are clipped on the way back. Write"
+            " loops with lax.scan, which can be differentiated in reverse."
+        )
 
 
 def as_numpyro_optimiser(optim: Any) -> _NumPyroOptim:
@@ -183,25 +228,21 @@ class PrivacySettings:
             shares_batches=num_rows != num_records,
         )
         steps = num_steps if self.num_steps is None else self.num_steps
-        plan = Plan(method=method, num_steps=steps)
-        if self.epsilon is not None and math.isfinite(budget.epsilon):
-            if not seeks_noise and steps is None:
-                plan = calibrate_steps(plan, budget)
-            elif seeks_noise and steps is None:
-                raise InvalidArgumentError(
-                    "num_steps must be given for the noise to be found: it depends on how often"
-                    " records are asked. Give num_steps= to DPSVI, or call run."
-                )
-            elif seeks_noise:
-                plan = calibrate(plan, budget)
-            budget.require(plan.cost)
-        elif self.num_steps is None:
-            plan = replace(plan, num_steps=None)
+        if self.epsilon is None or math.isinf(budget.epsilon):
+            return Resolved(
+                method=method,
+                budget=budget,
+                max_steps=self.num_steps,
+                is_table=num_rows == num_records,
+            )
+        if seeks_noise:
+            method = _calibrated(method, steps, budget)
+        elif steps is None:
+            steps = most_steps(method.cost, budget)
+        assert steps is not None
+        budget.require(method.cost(steps))
         return Resolved(
-            method=cast(ProgramSVI, plan.method),
-            budget=budget,
-            max_steps=plan.num_steps,
-            is_table=num_rows == num_records,
+            method=method, budget=budget, max_steps=steps, is_table=num_rows == num_records
         )
 
     def _budget(self, public_records: int) -> Budget:
@@ -237,3 +278,14 @@ class PrivacySettings:
         if self.batch_size is None:
             return FullBatch(num_records=num_records)
         return PoissonBatch(num_records=num_records, batch_size=self.batch_size)
+
+
+def _calibrated(method: ProgramSVI, num_steps: int | None, budget: Budget) -> ProgramSVI:
+    """Returns the method with the least noise that the budget allows for so many steps."""
+    if num_steps is None:
+        raise InvalidArgumentError(
+            "num_steps must be given for the noise to be found: it depends on how often"
+            " records are asked. Give num_steps= to DPSVI, or call run."
+        )
+    factor = smallest_noise(lambda factor: method.scale_noise(factor).cost(num_steps), budget)
+    return method.scale_noise(factor)

@@ -1,36 +1,36 @@
 """Private stochastic variational inference with the interface of `numpyro.infer.SVI`."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.svi import SVIRunResult
 
-from tacit import _check, _tree
+from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.inference.checkpoint import ProgressBar
-from tacit.models.programs import Arguments, signature_of, split_arguments
+from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import require_private_guide
-from tacit.numpyro.batches import UnstatedBatch
-from tacit.numpyro.method import PrivateLoss, num_particles_of
+from tacit.numpyro.method import DPSVIState, PrivateLoss
 from tacit.numpyro.posterior import ProgramPosterior
-from tacit.numpyro.prepared import Prepared, is_traced, prepare, takes
-from tacit.numpyro.progress import Counter, run_steps
-from tacit.numpyro.settings import PrivacySettings, as_numpyro_optimiser
-from tacit.numpyro.state import DPSVIState
+from tacit.numpyro.program import PreparedProgram, is_traced, prepared_program, takes
+from tacit.numpyro.progress import Counter, evaluated_loss, run_steps, statement_of, take_step
+from tacit.numpyro.settings import (
+    PrivacySettings,
+    as_numpyro_optimiser,
+    given_once,
+    num_particles_of,
+    require_reverse_mode,
+)
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
 from tacit.privacy.budget import Ledger
 from tacit.privacy.clipping import Clipping, Flat
-from tacit.privacy.cost import Cost
 from tacit.privacy.sampling import Sampling
-from tacit.privacy.statement import Statement, make_statement
-from tacit.privacy.stopping import claim_of
-from tacit.rng import fresh_key, seeded_key
-from tacit.typing import Array, Key, Params, Record, Scalar
+from tacit.privacy.statement import Statement
+from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["DPSVI"]
 
@@ -94,6 +94,7 @@ class DPSVI:
 
     Example:
       >>> import warnings
+      >>> import jax
       >>> import numpyro
       >>> import numpyro.distributions as dist
       >>> from numpyro.infer.autoguide import AutoNormal
@@ -146,11 +147,10 @@ class DPSVI:
         require_private_guide(guide)
         self.model, self.guide = model, guide
         self.loss = Trace_ELBO() if loss is None else loss
-        self._num_particles = num_particles_of(self.loss)
         self.optim = as_numpyro_optimiser(optim)
-        self._settings = PrivacySettings(
-            clip_norm=_one_of("clip_norm", clip_norm, "clipping_threshold", clipping_threshold),
-            noise_multiplier=_one_of("noise_multiplier", noise_multiplier, "dp_scale", dp_scale),
+        settings = PrivacySettings(
+            clip_norm=given_once("clip_norm", clip_norm, "clipping_threshold", clipping_threshold),
+            noise_multiplier=given_once("noise_multiplier", noise_multiplier, "dp_scale", dp_scale),
             epsilon=epsilon,
             delta=delta,
             num_steps=num_steps,
@@ -163,10 +163,19 @@ class DPSVI:
         self.static_kwargs = static_kwargs
         if num_obs_total is not None and takes(model, "num_obs_total"):
             self.static_kwargs = {"num_obs_total": num_obs_total} | static_kwargs
-        self._loss_release = loss_release
-        self._plate, self._public = plate, public
-        self._ledger, self._seed = ledger, seed
-        self._prepared: Prepared | None = None
+        self._prepare = functools.partial(
+            prepared_program,
+            model,
+            guide,
+            settings=settings,
+            optim=self.optim,
+            loss=loss_release,
+            plate=plate,
+            num_particles=num_particles_of(self.loss),
+            seed=seed,
+        )
+        self._public, self._ledger = public, ledger
+        self._prepared: PreparedProgram | None = None
         self._counter = Counter(ledger=ledger, loss=loss_release, is_seeded=seed is not None)
 
     # ---- The interface of numpyro.infer.SVI ----
@@ -186,9 +195,10 @@ class DPSVI:
             or be paid for elsewhere.
           **kwargs: keyword arguments of the model.
         """
-        state = self._init(rng_key, args, kwargs, init_params, num_steps=None)
+        arguments = self._arguments(args, kwargs)
+        state = self._init(rng_key, arguments, init_params, None)
         prepared = self._require_prepared()
-        prepared.require_no_table(state, prepared.records_of(self._arguments(args, kwargs)))
+        prepared.require_no_table(state, prepared.records_of(arguments))
         return state
 
     def get_params(self, svi_state: DPSVIState) -> Params:
@@ -216,9 +226,10 @@ class DPSVI:
         Returns:
           The next state, and the loss: NaN unless a private one was asked for.
         """
-        _require_reverse_mode(forward_mode_differentiation)
+        require_reverse_mode(forward_mode_differentiation)
         self._counter.warn_unless(self._require_prepared().resolved.method.has_losses)
-        return self._update(svi_state, args, kwargs, mask, skip_non_finite=False)
+        prepared, batch = self._require_prepared(), self._batch(args, kwargs, mask)
+        return take_step(prepared, self._counter, svi_state, *batch, skip_non_finite=False)
 
     def stable_update(
         self,
@@ -229,9 +240,10 @@ class DPSVI:
         **kwargs: Any,
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step, or stays where the released gradient is not finite; paid all the same."""
-        _require_reverse_mode(forward_mode_differentiation)
+        require_reverse_mode(forward_mode_differentiation)
         self._counter.warn_unless(self._require_prepared().resolved.method.has_losses)
-        return self._update(svi_state, args, kwargs, mask, skip_non_finite=True)
+        prepared, batch = self._require_prepared(), self._batch(args, kwargs, mask)
+        return take_step(prepared, self._counter, svi_state, *batch, skip_non_finite=True)
 
     def evaluate(
         self, svi_state: DPSVIState, *args: Any, mask: Array | None = None, **kwargs: Any
@@ -244,15 +256,10 @@ class DPSVI:
         records, mask = self._batch(args, kwargs, mask)
         if not is_traced(svi_state):
             prepared.require_own(svi_state)
-        key = fresh_key()
-        if prepared.resolved.method.release.is_private:
-            if self._loss_release is None or self._loss_release.num_evaluations == 0:
-                self._counter.warn_unless(False)
-                return jnp.full((), jnp.nan)
-            number = self._counter.count_evaluation(prepared, svi_state, records)
-            if self._seed is not None:
-                key = jax.random.fold_in(seeded_key(self._seed), number)
-        return prepared.compiled_loss(key, svi_state, records, mask)
+        if not prepared.resolved.method.has_evaluations:
+            self._counter.warn_unless(False)
+            return jnp.full((), jnp.nan)
+        return evaluated_loss(prepared, self._counter, svi_state, records, mask)
 
     def run(
         self,
@@ -287,11 +294,11 @@ class DPSVI:
           Parameters, the last state, and the losses of all steps.
         """
         _check.positive_integer(num_steps=num_steps)
-        _require_reverse_mode(forward_mode_differentiation)
-        if init_state is None:
-            state = self._init(rng_key, args, kwargs, init_params, num_steps=num_steps)
-        else:
-            state = init_state
+        require_reverse_mode(forward_mode_differentiation)
+        arguments = self._arguments(args, kwargs)
+        state = init_state
+        if state is None:
+            state = self._init(rng_key, arguments, init_params, num_steps)
         prepared = self._require_prepared()
         if not prepared.resolved.is_table:
             raise InvalidArgumentError(
@@ -300,7 +307,7 @@ class DPSVI:
             )
         prepared.require_own(state)
         prepared.require_steps(int(state.step), num_steps)
-        records = prepared.records_of(self._arguments(args, kwargs))
+        records = prepared.records_of(arguments)
         self._counter.note_steps(prepared, int(state.step), num_steps)
         self._counter.warn_unless(prepared.resolved.method.has_losses)
         with ProgressBar("DPSVI") if progress_bar else contextlib.nullcontext() as progress:
@@ -310,7 +317,6 @@ class DPSVI:
                 num_steps,
                 records,
                 skip_non_finite=stable_update,
-                seed=self._seed,
                 ledger=self._ledger,
                 run_id=self._counter.run_id,
                 progress=progress,
@@ -331,29 +337,9 @@ class DPSVI:
 
         All evaluations that were asked for are counted in it, whether made or not.
         """
-        prepared = self._require_prepared()
-        prepared.require_own(svi_state)
-        resolved, step = prepared.resolved, int(svi_state.step)
-        claim = claim_of(
-            resolved.method.cost(step),
-            num_steps=step,
-            declared=prepared.declared_of(svi_state),
-            budget=resolved.budget,
+        return statement_of(
+            self._require_prepared(), svi_state, is_charged=self._ledger is not None
         )
-        statement = make_statement(
-            cost=Cost(claim.cost, is_secure=self._seed is None),
-            budget=claim.budget,
-            unit="one record (one row)",
-            num_units=resolved.method.public_records,
-            method=resolved.method,
-            num_steps=step,
-            length=claim.length,
-            is_charged=self._ledger is not None,
-        )
-        if resolved.is_table:
-            return statement
-        assumption = _assumption(resolved.method.release.sampling)
-        return replace(statement, not_protected=f"{statement.not_protected}; {assumption}")
 
     def epsilon(self, svi_state: DPSVIState) -> float:
         """Returns the epsilon of `statement`, at the delta of the settings."""
@@ -371,64 +357,17 @@ class DPSVI:
     # ---- How it is done ----
 
     def _init(
-        self,
-        rng_key: Key,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        init_params: Params | None,
-        *,
-        num_steps: int | None,
+        self, rng_key: Key, arguments: Arguments, init_params: Params | None, num_steps: int | None
     ) -> DPSVIState:
-        if is_traced((rng_key, args, kwargs)):
+        if is_traced((rng_key, arguments.build(arguments.records))):
             raise InvalidArgumentError(
                 "init must be called outside jit: it draws the key of the noise, which compiled"
                 " code would use again at every call."
             )
-        arguments = self._arguments(args, kwargs)
         if self._prepared is None:
-            self._prepared = prepare(
-                self.model,
-                self.guide,
-                arguments,
-                settings=self._settings,
-                optim=self.optim,
-                loss=self._loss_release,
-                plate=self._plate,
-                num_particles=self._num_particles,
-                num_steps=num_steps,
-                seed=self._seed,
-            )
+            self._prepared = self._prepare(arguments, num_steps=num_steps)
         self._prepared.records_of(arguments)
         return self._prepared.first_state(rng_key, init_params, num_steps)
-
-    def _update(
-        self,
-        state: DPSVIState,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        mask: Array | None,
-        *,
-        skip_non_finite: bool,
-    ) -> tuple[DPSVIState, Scalar]:
-        prepared = self._require_prepared()
-        records, mask = self._batch(args, kwargs, mask)
-        if is_traced((state, records, mask)):
-            if self._ledger is not None:
-                raise InvalidArgumentError(
-                    "update must be called outside jit where there is a ledger, which is charged"
-                    " before each step. Use run, which charges each chunk of steps."
-                )
-            return prepared.step_within_budget(
-                state, records, mask, skip_non_finite=skip_non_finite
-            )
-        step = int(state.step)
-        prepared.require_own(state)
-        prepared.require_steps(step, 1)
-        self._counter.note_steps(prepared, step, 1)
-        self._counter.charge(prepared, prepared.resolved.method.cost(1, start=step), state)
-        # A key of its own for each call, so that no state can be used twice with one noise.
-        key = fresh_key() if self._seed is None else jax.random.fold_in(state.private_key, step)
-        return prepared.compiled_step(key, state, records, mask, skip_non_finite=skip_non_finite)
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         return split_arguments(
@@ -440,56 +379,14 @@ class DPSVI:
 
     def _batch(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], mask: Array | None
-    ) -> tuple[Record, Array | None]:
+    ) -> tuple[list[Array], Array | None]:
         """The records of a call, and for a batch which of them are no padding."""
         prepared = self._require_prepared()
-        if mask is not None and prepared.resolved.is_table:
-            if not takes(self.model, "mask"):
-                raise InvalidArgumentError(
-                    "mask is for batches of your own; here the program is called with the whole"
-                    " table, and batches are drawn inside. Leave it out."
-                )
+        if mask is not None and prepared.resolved.is_table and takes(self.model, "mask"):
             kwargs, mask = kwargs | {"mask": mask}, None
-        records = prepared.records_of(self._arguments(args, kwargs))
-        if prepared.resolved.is_table:
-            return records, None
-        num_rows = _tree.num_records(records)
-        if mask is None:
-            return records, jnp.ones(num_rows, bool)
-        if jnp.shape(mask) != (num_rows,):
-            raise InvalidArgumentError(
-                f"mask must have one value for each of the {num_rows} rows; got shape"
-                f" {jnp.shape(mask)}."
-            )
-        return records, jnp.asarray(mask, bool)
+        return prepared.batch_of(self._arguments(args, kwargs), mask)
 
-    def _require_prepared(self) -> Prepared:
+    def _require_prepared(self) -> PreparedProgram:
         if self._prepared is None:
             raise InvalidArgumentError("init or run must be called first.")
         return self._prepared
-
-
-def _assumption(sampling: Sampling) -> str:
-    if isinstance(sampling, UnstatedBatch):
-        return (
-            "ASSUMED, not checked: the user's own batches hold each record at most once and do not"
-            " depend on its values (no amplification is claimed)"
-        )
-    return f"ASSUMED, not checked: the user's own batches were drawn as {sampling!r}"
-
-
-def _one_of(name: str, value: float | None, other_name: str, other: float | None) -> float | None:
-    if value is not None and other is not None:
-        raise InvalidArgumentError(
-            f"{name} and {other_name} are two names of one thing; got {value!r} and {other!r}."
-            " Give one of them."
-        )
-    return other if value is None else value
-
-
-def _require_reverse_mode(forward_mode_differentiation: bool) -> None:
-    if forward_mode_differentiation:
-        raise InvalidArgumentError(
-            "forward_mode_differentiation must be False: records are clipped on the way back. Write"
-            " loops with lax.scan, which can be differentiated in reverse."
-        )

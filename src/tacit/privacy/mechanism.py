@@ -27,9 +27,11 @@ Integers that pass the 32 or 64 bits they are kept in wrap around. That is post-
 could cost accuracy, never privacy.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import dp_accounting
 import jax
@@ -44,16 +46,8 @@ from tacit.privacy.lattice import LARGEST_EXPONENT
 from tacit.privacy.noise import noisy
 from tacit.privacy.refinement import LARGEST_RATIO
 from tacit.privacy.sampling import Sampling
-from tacit.tables import (
-    Keys,
-    Scattered,
-    as_summing,
-    as_table,
-    drawn_batch,
-    in_rows,
-    on_table,
-    out_of_rows,
-)
+from tacit.tables.base import Table, as_table, drawn_batch, sum_over_devices
+from tacit.tables.mesh import on_table
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["GaussianSum"]
@@ -178,10 +172,14 @@ class GaussianSum:
             so this key may be known and used again. Batch and noise still come from ``key``,
             which must not be derived from it.
         """
-        self._require_isolated(lambda _, record, key: query(record, key), None, data, key)
-        summation = clipping.summation_of(query, as_table(data).record, key)
+
+        def loss(params: None, record: Tree, key: Key) -> Tree:
+            del params
+            return query(record, key)
+
+        summation_of = functools.partial(clipping.summation_of, query)
         call = _Call(noise_multiplier, clip_norm, record_key)
-        return self._release_on(data, key, summation, call)
+        return self._estimate(key, loss, None, data, summation_of=summation_of, call=call)
 
     def gradient(
         self,
@@ -199,11 +197,9 @@ class GaussianSum:
         Equals calling the release with the gradient as its query, up to rounding; it is a method of
         its own because clipped gradients can be summed without forming them.
         """
-        self._require_isolated(loss, params, data, key)
-        record = as_table(data).record
-        summation = clipping.gradient_summation_of(loss, params, record, key)
+        summation_of = functools.partial(clipping.gradient_summation_of, loss, params)
         call = _Call(noise_multiplier, clip_norm, record_key)
-        return self._release_on(data, key, summation, call)
+        return self._estimate(key, loss, params, data, summation_of=summation_of, call=call)
 
     def headroom(self, loss: RecordLoss, params: Params, record: Tree) -> float:
         """Returns the share of the clip norm that is kept for rounding, for gradients of a loss.
@@ -225,19 +221,39 @@ class GaussianSum:
         key = jax.eval_shape(jax.random.key, 0)
         return 1 - clipping.gradient_summation_of(loss, params, record, key).lattice.share
 
-    def _release_on(self, data: Tree, key: Key, summation: Summation, call: "_Call") -> Tree:
-        """Makes one release; where devices share the table, all of them make it together."""
+    def _estimate(
+        self,
+        key: Key,
+        loss: RecordLoss,
+        params: Params,
+        data: Tree,
+        *,
+        summation_of: Callable[[Tree, Key], Summation],
+        call: "_Call",
+    ) -> Tree:
+        """Makes one release; where devices share the table, all of them make it together.
 
-        def release(table: Tree, key: Key, call: _Call) -> Tree:
+        Args:
+          key: of the release.
+          loss: what may see a record: a loss, or a query as one.
+          params: of the loss; None for a query.
+          data: the records.
+          summation_of: how it is summed, from the shapes of a record and a key.
+          call: what replaces the configuration.
+        """
+        table = self._require_table(data)
+        clipping.require_isolated(loss, params, table.record, key, records=data)
+        summation = summation_of(table.record, key)
+
+        def release(table: Table, key: Key, call: _Call) -> Tree:
             return self._release(key, summation, table, call)
 
-        return on_table(release, data, key, call)
+        return on_table(release, table, key, call)
 
-    def _release(self, key: Key, summation: Summation, data: Tree, call: "_Call") -> Tree:
-        """Draws, clips, sums, adds noise and divides by the public inclusion rate."""
+    def _release(self, key: Key, summation: Summation, table: Table, call: "_Call") -> Tree:
+        """Draws, gathers, clips, sums, adds noise and divides by the public inclusion rate."""
         multiplier, bound = self._multiplier(call.noise_multiplier), self._bound(call.clip_norm)
         batch_key, own_key, slots_key, noise_key = jax.random.split(key, 4)
-        keys = Keys(own_key if call.record_key is None else call.record_key, slots_key)
         lattice = summation.lattice
         spacing = 2.0**-lattice.exponent
         adding, inner = Adding(), bound
@@ -245,34 +261,34 @@ class GaussianSum:
             num_limbs = lattice.num_limbs(self.sampling.capacity)
             adding = Adding(units=1 / (bound * spacing), num_limbs=num_limbs)
             inner = bound * lattice.share
-
-        def clipped_sum(records: Tree, keys: Key, mask: Array) -> Array:
-            total = summation.clipped_sum(
-                records,
-                keys,
-                mask,
-                clipping=self.clipping,
-                clip_norm=inner,
-                chunk_size=self.chunk_size,
-                adding=adding,
-            )
-            return summation.in_one(total, adding)
-
-        table = as_summing(data)
-        batch = drawn_batch(self.sampling, batch_key, table)
-        total, is_known = table.clipped_sum(batch, keys, clipped_sum, rate=self.sampling.rate)
+        batch = drawn_batch(self.sampling, batch_key, table.division)
+        rows, own, is_known = table.gather(batch, slots_key, rate=self.sampling.rate)
+        clipped = summation.clipped_sum(
+            rows,
+            _keys_of(own.indices, own_key if call.record_key is None else call.record_key),
+            own.mask,
+            clipping=self.clipping,
+            clip_norm=inner,
+            chunk_size=self.chunk_size,
+            adding=adding,
+        )
+        total = sum_over_devices(summation.in_one(clipped, adding), table.mesh)
         scale = jnp.where(is_known, 1 / self.sampling.inclusion_rate, jnp.nan)
         if multiplier is not None:
-            total = _with_noise(
+            # Where the sum lies in slices, each device makes the noise of its own slice only.
+            released = noisy(
                 noise_key,
-                total,
+                total.own,
                 ratio=multiplier / spacing,
                 scale=scale * bound * spacing,
+                num_columns=total.num_columns,
+                first_column=total.first_column,
                 dtype=summation.dtype,
             )
+            total = total.with_own(released[None])
             scale = jnp.ones(())
-        whole = total.gathered() if isinstance(total, Scattered) else total
-        return summation.apart(whole[0] * scale.astype(whole.dtype))
+        whole = total.gathered()[0]
+        return summation.apart(whole * scale.astype(whole.dtype))
 
     def _multiplier(self, noise_multiplier: Scalar | float | None) -> Scalar | float | None:
         """The noise multiplier of a call; None where there is no noise."""
@@ -305,10 +321,12 @@ class GaussianSum:
         _require_clip_norm(norm)
         return norm
 
-    def _require_isolated(self, loss: RecordLoss, params: Params, data: Tree, key: Key) -> None:
+    def _require_table(self, data: Tree) -> Table:
+        """Returns the table that data are, or raises unless it has as many rows as configured."""
         num_records = self.sampling.num_records
+        table = as_table(data)
         try:
-            found = as_table(data).num_records
+            found = table.num_records
         except ValueError as error:
             raise InvalidArgumentError(f"data must have one row for each record: {error}") from None
         if found != num_records:
@@ -316,7 +334,7 @@ class GaussianSum:
                 f"data has {found} records but the sampling was configured with"
                 f" num_records={num_records}. The rate, and so the cost, would be wrong."
             )
-        clipping.require_isolated(loss, params, as_table(data).record, key, records=data)
+        return table
 
 
 class _Call(NamedTuple):
@@ -344,25 +362,6 @@ def _require_clip_norm(clip_norm: float) -> None:
         )
 
 
-def _with_noise(
-    key: Key, total: Array | Scattered, *, ratio: Any, scale: Array, dtype: Any
-) -> Array | Scattered:
-    """Returns a sum with noise on each number, the same wherever the sum lies.
-
-    Where it lies in slices on several devices, each makes the noise of its own slice only.
-    """
-    size = total.size if isinstance(total, Scattered) else total.shape[1]
-    own = total.own if isinstance(total, Scattered) else in_rows(total)
-    first_column = total.first_column if isinstance(total, Scattered) else 0
-    released = noisy(
-        key,
-        own,
-        ratio=ratio,
-        scale=scale,
-        num_columns=-(-size // 2),
-        first_column=first_column,
-        dtype=dtype,
-    )[None]
-    if isinstance(total, Scattered):
-        return total.with_own(released)
-    return out_of_rows(released, size)
+def _keys_of(indices: Array, key: Key) -> Key:
+    """Returns the keys of records; they follow the index, whatever batch or shard it is in."""
+    return jax.vmap(lambda index: jax.random.fold_in(key, index))(indices)

@@ -30,7 +30,8 @@ from tacit.studies.recipe import Recipe
 from tacit.studies.run_folder import RunFolder, require_no_run, reserved
 from tacit.studies.study import Study, read_records, read_study
 from tacit.studies.table_fit import TableFit, fit_table
-from tacit.tables import OnHost, as_table, distribute
+from tacit.tables import OnHost, distribute
+from tacit.tables.base import as_table
 from tacit.typing import Record
 
 __all__ = ["DELTA", "Interrupted", "execute", "resume"]

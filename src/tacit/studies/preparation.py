@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tacit import _check
 from tacit.data import CategoricalColumn, Scale, Schema, Target
 from tacit.data.columns import Column
-from tacit.errors import BudgetExceededError
+from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.inference import Plan, data_free_clip_norm, synthetic_records
 from tacit.inference.method import TableSettings, table_method
 from tacit.inference.plan import plan_for_table

@@ -20,7 +20,8 @@ from tacit.privacy.budget import Budget
 from tacit.studies.files import read_table, read_text
 from tacit.studies.preparation import LARGEST
 from tacit.studies.recipe import Recipe
-from tacit.tables import OnHost, as_table
+from tacit.tables import OnHost
+from tacit.tables.base import as_table
 from tacit.typing import Record
 
 __all__ = ["KEYS", "Study", "make_study", "read_records", "read_study"]

@@ -12,10 +12,10 @@ from tacit.data import CategoricalColumn, NumericColumn, Scale, Schema, Target
 from tacit.data.columns import Level
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["CONTINUOUS", "MISSING", "RowCode", "as_table"]
+__all__ = ["CONTINUOUS", "MISSING", "RowCode", "typed_table"]
 
 
-def as_table(
+def typed_table(
     schema: Schema, values: Mapping[str, ArrayLike], *, whole: Collection[str] = ()
 ) -> pd.DataFrame:
     """Returns a table that keeps to the schema, whatever the values are.
@@ -35,7 +35,7 @@ def as_table(
       ...     ),
       ...     target=Target(name="ill", classes=("no", "yes")),
       ... )
-      >>> as_table(schema, {"age": [30.4, 99.0], "sex": [1, 2], "ill": [0, 1]}, whole=("age",))
+      >>> typed_table(schema, {"age": [30.4, 99.0], "sex": [1, 2], "ill": [0, 1]}, whole=("age",))
          age   sex  ill
       0   30  Male   no
       1   90   NaN  yes
@@ -185,7 +185,7 @@ class RowCode:
             values[column.name] = np.where(
                 slot == CONTINUOUS, number, fixed[np.clip(slot - MISSING, 0, len(fixed) - 1)]
             )
-        return as_table(self.schema, values, whole=self.whole)
+        return typed_table(self.schema, values, whole=self.whole)
 
     def _count(self, part: NumericColumn | CategoricalColumn | Target) -> int:
         match part:

@@ -23,7 +23,7 @@ from tacit.data import CategoricalColumn, NumericColumn, Schema, Target
 from tacit.data.columns import Column
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
-from tacit.synthetic.rows import RowCode, as_table
+from tacit.synthetic.rows import RowCode, typed_table
 from tacit.typing import Array, Key
 
 __all__ = [
@@ -168,7 +168,7 @@ def _plates(program: Callable[..., None], num_rows: int) -> dict[str, list[int]]
 
 
 def _table(code: RowCode | Schema, sites: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
-    return code.decode(sites["rows"]) if isinstance(code, RowCode) else as_table(code, sites)
+    return code.decode(sites["rows"]) if isinstance(code, RowCode) else typed_table(code, sites)
 
 
 class Combined(NamedTuple):

@@ -1,80 +1,8 @@
-"""Tables: where the records of a run are."""
+"""Tables: where the records of a run are: in memory, on devices or on disk."""
 
-from tacit.tables.base import (
-    RECORDS,
-    Batch,
-    ClippedSum,
-    InMemory,
-    Keys,
-    Scattered,
-    Shard,
-    Summing,
-    Table,
-    as_summing,
-    as_table,
-    drawn_batch,
-    in_rows,
-    out_of_rows,
-)
+from tacit.tables.base import Table
 from tacit.tables.distributed import Distributed, distribute
-from tacit.tables.mesh import (
-    CHAINS,
-    PARAMETERS,
-    at_home,
-    cut_of,
-    describe_mesh,
-    device_mesh,
-    everywhere,
-    is_spread,
-    largest_share,
-    on_table,
-    over_shards,
-    shared_among,
-)
-from tacit.tables.on_host import (
-    DrawnInLoopError,
-    Fetched,
-    FetchedStep,
-    OnHost,
-    Recorder,
-    RowSource,
-    fetch,
-)
+from tacit.tables.mesh import device_mesh
+from tacit.tables.on_host import OnHost, RowSource
 
-__all__ = [
-    "CHAINS",
-    "PARAMETERS",
-    "RECORDS",
-    "Batch",
-    "ClippedSum",
-    "Distributed",
-    "DrawnInLoopError",
-    "Fetched",
-    "FetchedStep",
-    "InMemory",
-    "Keys",
-    "OnHost",
-    "Recorder",
-    "RowSource",
-    "Scattered",
-    "Shard",
-    "Summing",
-    "Table",
-    "as_summing",
-    "as_table",
-    "at_home",
-    "cut_of",
-    "describe_mesh",
-    "device_mesh",
-    "distribute",
-    "drawn_batch",
-    "everywhere",
-    "fetch",
-    "in_rows",
-    "is_spread",
-    "largest_share",
-    "on_table",
-    "out_of_rows",
-    "over_shards",
-    "shared_among",
-]
+__all__ = ["Distributed", "OnHost", "RowSource", "Table", "device_mesh", "distribute"]

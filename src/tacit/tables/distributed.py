@@ -5,32 +5,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
 from tacit import _tree
-from tacit.tables.base import (
-    RECORDS,
-    Shard,
-)
-from tacit.tables.mesh import (
-    device_mesh,
-    for_records,
-)
+from tacit.tables.base import RECORDS, Batch, Division, Gathered, own_batch
+from tacit.tables.mesh import device_mesh, for_records
 from tacit.tables.on_host import OnHost
-from tacit.typing import Array, Record
+from tacit.typing import Array, Key, Record, Tree
 
 __all__ = ["Distributed", "distribute"]
 
-"""The axis of a mesh among whose devices the chains of a run are shared."""
-
-"""The axis of a mesh among whose devices parameters are cut; XLA shares out the work on them."""
-
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["rows"], meta_fields=["mesh", "num_records"]
+    jax.tree_util.register_dataclass,
+    data_fields=["rows"],
+    meta_fields=["mesh", "num_records", "is_part"],
 )
 @dataclass(frozen=True, kw_only=True)
 class Distributed:
@@ -38,43 +32,52 @@ class Distributed:
 
     Guarantee:
       A sum over a batch is that of the whole table in memory, up to the order of summation, and no
-      record is left out; see `Shard`. So a release costs what it costs without shards.
+      record is left out; see `own_batch`. So a release costs what it costs without shards.
 
     Attributes:
       rows: the records and, behind them, rows of zeros that are never drawn.
       mesh: the devices.
       num_records: how many records there are.
+      is_part: whether ``rows`` are those of one device, as that device sees the table.
     """
 
-    rows: Record = field(repr=False)  # never shown: they are private
+    rows: Tree = field(repr=False)  # never shown: they are private
     mesh: Mesh = field(repr=False)
     num_records: int
+    is_part: bool = field(default=False, repr=False)
 
     @property
-    def record(self) -> Record:
+    def record(self) -> Tree:
         """The shapes of one record."""
-        found: Record = _tree.row_shapes(self.rows)
-        return found
+        return _tree.row_shapes(self.rows)
 
     @property
-    def num_shards(self) -> int:
-        """How many devices share the table."""
-        return int(self.mesh.shape[RECORDS])
+    def division(self) -> Division:
+        """How the devices share it."""
+        found = Division.among(self.mesh, self.num_records)
+        assert found is not None
+        return found
 
     @property
     def specs(self) -> "Distributed":
         """How the leaves are cut among the devices of the mesh."""
-        return replace(self, rows=P(RECORDS))  # type: ignore[arg-type]
+        return replace(self, rows=P(RECORDS))
 
-    def shard(self) -> Shard:
-        """Returns the table as a device sees it inside of `over_shards`, where rows are its own."""
-        return Shard(
-            fetch=lambda places: _tree.take(self.rows, places),
-            rows=self.rows,
-            length=_tree.num_records(self.rows),
-            record=self.record,
-            num_records=self.num_records,
+    def part(self) -> "Distributed":
+        """Returns the table as a device sees it inside of `on_table`, where rows are its own."""
+        return replace(self, is_part=True)
+
+    def gather(self, batch: Batch, slots_key: Key, *, rate: float) -> Gathered:
+        """Takes the rows that this device owns of the batch; see `Table`."""
+        assert self.is_part
+        division = self.division
+        own = own_batch(
+            batch, slots_key, division=division, num_records=self.num_records, rate=rate
         )
+        if rate >= 1:
+            return Gathered(self.rows, own)
+        first = lax.axis_index(RECORDS) * division.rows_in_shard
+        return Gathered(_tree.take(self.rows, jnp.where(own.mask, own.indices - first, 0)), own)
 
 
 @overload
@@ -96,8 +99,8 @@ def distribute(records: Record | OnHost, mesh: Mesh | None = None) -> Distribute
       >>> table = distribute(as_records(np.ones((5, 2)), np.zeros(5)))
       >>> table
       Distributed(num_records=5)
-      >>> table.num_shards
-      1
+      >>> table.division
+      Division(rows_in_shard=5, num_shards=1)
     """
     mesh = for_records(device_mesh() if mesh is None else mesh)
     if isinstance(records, OnHost):

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,32 +15,30 @@ from jax.sharding import PartitionSpec as P
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.tables.base import (
-    RECORDS,
-)
+from tacit.tables.base import RECORDS
 from tacit.typing import Array, Tree
 
 __all__ = [
     "CHAINS",
     "PARAMETERS",
-    "Spread",
+    "Shared",
     "at_home",
     "cut_of",
     "describe_mesh",
     "device_mesh",
     "everywhere",
     "for_records",
-    "is_spread",
     "largest_share",
+    "mesh_of",
     "on_table",
-    "over_shards",
     "shared_among",
 ]
 
 CHAINS = "chains"
-
+"""The axis of a mesh among whose devices the chains of a run are shared."""
 
 PARAMETERS = "parameters"
+"""The axis of a mesh among whose devices parameters are cut; XLA shares out the work on them."""
 
 
 def device_mesh(*, records: int | None = None, chains: int = 1, parameters: int = 1) -> Mesh:
@@ -102,8 +100,9 @@ def largest_share(mesh: Mesh | None) -> float:
     return max(owners.values()) / mesh.size
 
 
-class Spread(Protocol):
-    """A table that the devices of a mesh share."""
+@runtime_checkable
+class Shared(Protocol):
+    """A table, or several, that the devices of a mesh can share."""
 
     @property
     def mesh(self) -> Mesh | None:
@@ -111,53 +110,55 @@ class Spread(Protocol):
         ...
 
     @property
+    def is_part(self) -> bool:
+        """Whether it is seen by one of them, inside of `on_table`."""
+        ...
+
+    @property
     def specs(self) -> Tree:
         """How its leaves are cut among them."""
         ...
 
-    def shard(self) -> Any:
-        """Returns the table as one of them sees it."""
+    def part(self) -> Self:
+        """Returns it as one of them sees it."""
         ...
 
 
-def is_spread(table: object) -> bool:
-    """Whether several devices share a table, and this is seen from outside of `over_shards`."""
-    return getattr(table, "mesh", None) is not None and hasattr(table, "shard")
+def mesh_of(table: Any) -> Mesh | None:
+    """Returns the devices that share a table, seen from outside; None where one works alone."""
+    return table.mesh if isinstance(table, Shared) and not table.is_part else None
 
 
-def over_shards(function: Callable[..., Tree], table: Spread, *arguments: Tree) -> Tree:
-    """Runs ``function(shard, *arguments)`` on every device of a table's mesh, in step.
+def on_table(function: Callable[..., Tree], table: Any, *arguments: Tree) -> Tree:
+    """Runs ``function(table, *arguments)``, on every device of the table's mesh in step.
 
-    Arguments and results are alike on all of them: what a shard knows of its records leaves it by
-    sums over shards only (`Scattered`).
+    Where devices share the table, each calls the function with its own part of it. Arguments and
+    results are alike on all of them: what a device knows of its records leaves it by sums over
+    devices only (`sum_over_devices`). Inside of it, and where one device works alone, it is a
+    plain call.
     """
-    assert table.mesh is not None
+    mesh = mesh_of(table)
+    if mesh is None:
+        return function(table, *arguments)
 
-    def on_device(table: Spread, *arguments: Tree) -> Tree:
-        return function(table.shard(), *arguments)
+    def on_device(table: Shared, *arguments: Tree) -> Tree:
+        return function(table.part(), *arguments)
 
     # Varying axes are not tracked: clipping tries losses out of the map's context, too.
     return jax.shard_map(
         on_device,
-        mesh=table.mesh,
+        mesh=mesh,
         in_specs=(table.specs, *(P() for _ in arguments)),
         out_specs=P(),
-        axis_names=set(table.mesh.axis_names) - {PARAMETERS},
+        axis_names=set(mesh.axis_names) - {PARAMETERS},
         check_vma=False,
     )(table, *arguments)
-
-
-def on_table(function: Callable[..., Tree], table: Any, *arguments: Tree) -> Tree:
-    """Runs ``function(table, *arguments)``, on every shard of it where devices share it."""
-    if is_spread(table):
-        return over_shards(function, table, *arguments)
-    return function(table, *arguments)
 
 
 def shared_among(axis: str, function: Callable[..., Tree], *trees: Tree) -> Tree:
     """Runs a function on this device's part of the leading axis, and gathers all devices' results.
 
-    To be called inside of `over_shards`. Each device of the axis takes an equal run of the leading
+    To be called inside of `on_table`. Each device of the axis takes an equal run of the leading
     axis of all trees, which must be alike on them; so are the results.
 
     Args:

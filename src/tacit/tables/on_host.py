@@ -19,19 +19,14 @@ from tacit import _tree
 from tacit.tables.base import (
     RECORDS,
     Batch,
-    ClippedSum,
     Division,
-    Keys,
-    Scattered,
-    Shard,
+    Gathered,
     in_random_slots,
+    own_batch,
     room_in_shard,
-    scattered_sum,
-    shape_of_sum,
-    sum_of_rows,
 )
 from tacit.tables.mesh import everywhere
-from tacit.typing import Array, Record
+from tacit.typing import Array, Key, Record
 
 __all__ = ["DrawnInLoopError", "Fetched", "FetchedStep", "OnHost", "Recorder", "RowSource", "fetch"]
 
@@ -58,7 +53,7 @@ class RowSource(Protocol):
         ...
 
 
-_Static: TypeAlias = tuple["weakref.ref[RowSource]", Mesh | None]
+_Static: TypeAlias = tuple["weakref.ref[RowSource]", Mesh | None, bool]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -66,7 +61,7 @@ _Static: TypeAlias = tuple["weakref.ref[RowSource]", Mesh | None]
 class OnHost:
     """A table of which only drawn records ever come to a device.
 
-    `fit` reads the records of many steps ahead (`tables.fetched`). Elsewhere, and for methods that
+    `fit` reads the records of many steps ahead (`Fetched`). Elsewhere, and for methods that
     draw inside of a loop, rows are read when they are asked for, while the device waits.
 
     Guarantee:
@@ -79,24 +74,26 @@ class OnHost:
         whose objects can be referenced weakly, as those of most can.
       mesh: devices with an axis "records" among which the work is shared; None for one device. With
         several processes each reads what its own devices own.
+      is_part: whether it is seen by one of them, which then reads what it owns.
     """
 
     source: RowSource
     mesh: Mesh | None = field(default=None, repr=False)
+    is_part: bool = field(default=False, repr=False)
 
     def tree_flatten(self) -> tuple[tuple[()], _Static]:
         """Tells JAX that a table has no leaves, and which one it is."""
         # JAX keeps what programs were traced for. It should not keep tables and their files.
-        return (), (weakref.ref(self.source), self.mesh)
+        return (), (weakref.ref(self.source), self.mesh, self.is_part)
 
     @classmethod
     def tree_unflatten(cls, static: _Static, leaves: tuple[()]) -> "OnHost":
         """Returns the table again, which somebody else must still hold."""
         del leaves
-        reference, mesh = static
+        reference, mesh, is_part = static
         source = reference()
         assert source is not None
-        return cls(source, mesh)
+        return cls(source, mesh, is_part)
 
     @property
     def num_records(self) -> int:
@@ -109,45 +106,32 @@ class OnHost:
         return self.source.record
 
     @property
-    def num_shards(self) -> int:
-        """How many devices share the work."""
-        return 1 if self.mesh is None else int(self.mesh.shape[RECORDS])
-
-    @property
-    def rows_in_shard(self) -> int:
-        """How many records each device owns, in order; the last one perhaps fewer."""
-        return -(-self.num_records // self.num_shards)
+    def division(self) -> Division | None:
+        """How devices share the work; None for one device."""
+        return Division.among(self.mesh, self.num_records)
 
     @property
     def specs(self) -> "OnHost":
         """Nothing of it is on a device."""
         return self
 
-    def shard(self) -> Shard:
-        """Returns the table as a device sees it inside of `over_shards`."""
-        length = self.rows_in_shard
-        first = lax.axis_index(RECORDS) * length
-        return Shard(
-            # Where the table ends before the shard does, the last record stands in for no record.
-            fetch=lambda places: self._read(jnp.minimum(first + places, self.num_records - 1)),
-            rows=None,
-            length=length,
-            record=self.record,
-            num_records=self.num_records,
+    def part(self) -> "OnHost":
+        """Returns the table as a device sees it inside of `on_table`."""
+        return replace(self, is_part=True)
+
+    def gather(self, batch: Batch, slots_key: Key, *, rate: float) -> Gathered:
+        """Reads the rows of the batch, or those that this device owns of it; see `Table`."""
+        division = self.division
+        if division is None:
+            return Gathered(self._read(batch.indices), batch)
+        assert self.is_part
+        own = own_batch(
+            batch, slots_key, division=division, num_records=self.num_records, rate=rate
         )
-
-    @property
-    def division(self) -> Division | None:
-        """How devices share the work; None for one device."""
-        return None if self.mesh is None else Division(self.rows_in_shard, self.num_shards)
-
-    def clipped_sum(
-        self, batch: Batch, keys: Keys, clipped_sum: ClippedSum, *, rate: float
-    ) -> tuple[Array, Array]:
-        """Reads the batch and sums it, for a table that one device works on."""
-        del rate
-        rows = self._read(batch.indices)
-        return sum_of_rows(rows, batch, keys, clipped_sum), jnp.ones((), bool)
+        # In the place of no record stands the shard's first, or the last of the table.
+        first = lax.axis_index(RECORDS) * division.rows_in_shard
+        numbers = jnp.minimum(jnp.where(own.mask, own.indices, first), self.num_records - 1)
+        return Gathered(self._read(numbers), own)
 
     def _read(self, indices: Array) -> Record:
         def several(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -174,7 +158,7 @@ class DrawnInLoopError(Exception):
 
 
 class Recorder:
-    """A table that notes which batches it is asked for, and has nothing in it.
+    """A table that notes which batches it is asked for, and has rows of zeros only.
 
     Batches are drawn from keys and never from states or records, so a step that runs on this table
     tells what it would draw; the compiler leaves out all else.
@@ -182,21 +166,23 @@ class Recorder:
 
     def __init__(self, table: OnHost) -> None:
         self.num_records, self.record = table.num_records, table.record
-        self.division = table.division
+        self.mesh, self.division = None, table.division
         self.batches: list[Batch] = []
         self.rates: list[float] = []
         self._trace = get_opaque_trace_state()
 
-    def clipped_sum(
-        self, batch: Batch, keys: Keys, clipped_sum: ClippedSum, *, rate: float
-    ) -> tuple[Array, Array]:
-        """Notes the batch; the sum is zero."""
+    def gather(self, batch: Batch, slots_key: Key, *, rate: float) -> Gathered:
+        """Notes the batch."""
+        del slots_key
         if get_opaque_trace_state() != self._trace:
             raise DrawnInLoopError
         self.batches.append(batch)
         self.rates.append(rate)
-        shape = shape_of_sum(self.record, len(batch.indices), keys.record, clipped_sum)
-        return jnp.zeros(shape.shape, shape.dtype), jnp.ones((), bool)
+        num_rows = len(batch.indices)
+        rows = jax.tree.map(
+            lambda leaf: jnp.zeros((num_rows, *leaf.shape), leaf.dtype), self.record
+        )
+        return Gathered(rows, batch)
 
 
 @functools.partial(
@@ -237,33 +223,27 @@ class FetchedStep:
     @property
     def division(self) -> Division | None:
         """How devices share the table; None for one device."""
-        if self.mesh is None:
-            return None
-        num_shards = int(self.mesh.shape[RECORDS])
-        return Division(-(-self.num_records // num_shards), num_shards)
+        return Division.among(self.mesh, self.num_records)
 
-    def clipped_sum(
-        self, batch: Batch, keys: Keys, clipped_sum: ClippedSum, *, rate: float
-    ) -> tuple[Array | Scattered, Array]:
-        """Finds the batch and sums its rows."""
+    def gather(self, batch: Batch, slots_key: Key, *, rate: float) -> Gathered:
+        """Finds the batch and returns its rows."""
         is_it = jnp.all(self.indices == batch.indices, axis=1)
         rows, places = jax.tree.map(lambda leaf: leaf[jnp.argmax(is_it)], (self.rows, self.places))
         if self.mesh is not None and rate < 1:
             # The host lists what a shard owns one after the other.
-            slots = in_random_slots(keys.slots, places.shape[0])
+            slots = in_random_slots(slots_key, places.shape[0])
             rows, places = _tree.take(rows, slots), places[slots]
-        owned = Batch(
+        own = Batch(
             batch.indices.at[places].get(mode="clip"),
             batch.mask.at[places].get(mode="fill", fill_value=False),
         )
-        total = sum_of_rows(rows, owned, keys, clipped_sum)
-        return total if self.mesh is None else scattered_sum(total), jnp.any(is_it)
+        return Gathered(rows, own, jnp.any(is_it))
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["batches", "first_step"],
-    meta_fields=[],
+    meta_fields=["is_part"],
 )
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
@@ -272,10 +252,12 @@ class Fetched:
     Attributes:
       batches: with two axes before all others, chains and steps.
       first_step: the number of the first of these steps.
+      is_part: whether they are seen by a device, which then holds its own rows.
     """
 
     batches: FetchedStep
     first_step: Array
+    is_part: bool = False
 
     @property
     def mesh(self) -> Mesh | None:
@@ -287,11 +269,11 @@ class Fetched:
         """How the leaves are cut among the devices of the mesh."""
         rows: Any = P(None, None, None, RECORDS)
         batches = replace(self.batches, indices=P(), places=rows, rows=rows)  # type: ignore[arg-type]
-        return Fetched(batches=batches, first_step=P())  # type: ignore[arg-type]
+        return replace(self, batches=batches, first_step=P())  # type: ignore[arg-type]
 
-    def shard(self) -> "Fetched":
-        """Returns the batches as a device sees them inside of `over_shards`."""
-        return self
+    def part(self) -> "Fetched":
+        """Returns the batches as a device sees them inside of `on_table`."""
+        return replace(self, is_part=True)
 
     def at(self, chain: Array, step: Array) -> FetchedStep:
         """Returns the batches of one step of one chain."""
@@ -310,14 +292,15 @@ def fetch(table: OnHost, batches: Batch, *, first_step: int, rate: float) -> Fet
       first_step: the number of the first step.
       rate: the chance that a given record is drawn.
     """
-    if table.mesh is None:
+    division = table.division
+    if table.mesh is None or division is None:
         shape = batches.indices.shape
         order = np.broadcast_to(np.arange(shape[-1], dtype=np.int32), shape)
         rows = _read(table, np.asarray(batches.indices))
         indices, places, rows = jax.device_put((batches.indices, order, rows))
     else:
         indices = everywhere(batches.indices, table.mesh)
-        places, rows = _read_for_shards(table, batches, rate, table.mesh)
+        places, rows = _read_for_shards(table, batches, rate, division, table.mesh)
     found = FetchedStep(
         indices=indices, places=places, rows=rows, num_records=table.num_records, mesh=table.mesh
     )
@@ -331,13 +314,13 @@ def _read(table: OnHost, indices: NDArray[np.integer]) -> Record:
 
 
 def _read_for_shards(
-    table: OnHost, batches: Batch, rate: float, mesh: Mesh
+    table: OnHost, batches: Batch, rate: float, division: Division, mesh: Mesh
 ) -> tuple[Array, Record]:
     """Reads what the devices of this process own; all processes agree on the shapes."""
     indices, mask = np.asarray(batches.indices), np.asarray(batches.mask)
     *lead, capacity = indices.shape
-    owner = np.where(mask, indices // table.rows_in_shard, -1)
-    room = min(room_in_shard(table.rows_in_shard, rate), capacity)  # batches are drawn to fit
+    owner = np.where(mask, indices // division.rows_in_shard, -1)
+    room = min(room_in_shard(division.rows_in_shard, rate), capacity)  # batches are drawn to fit
 
     @functools.cache
     def own(shard: int) -> tuple[NDArray[np.integer], Record]:
@@ -348,14 +331,14 @@ def _read_for_shards(
         numbers = np.where(
             places < capacity,
             np.take_along_axis(indices, order, axis=-1),
-            min(shard * table.rows_in_shard, table.num_records - 1),
+            min(shard * division.rows_in_shard, table.num_records - 1),
         )
         return places.astype(np.int32), _read(table, numbers)
 
     cut = NamedSharding(mesh, P(*(None for _ in lead), RECORDS))
 
     def spread(shape: tuple[int, ...], of_shard: Callable[[int], NDArray[Any]]) -> Array:
-        whole = (*lead, room * table.num_shards, *shape)
+        whole = (*lead, room * division.num_shards, *shape)
 
         def own_part(index: Any) -> NDArray[Any]:
             return of_shard((index[len(lead)].start or 0) // room)

@@ -10,7 +10,7 @@ import pytest
 
 from models.programs.zoo import logistic
 from tacit.errors import InvalidArgumentError
-from tacit.models.programs import signature_of, split_arguments
+from tacit.models.programs.arguments import signature_of, split_arguments
 
 x = np.arange(8.0).reshape(4, 2)
 y = np.arange(4)

@@ -23,7 +23,7 @@ from models.programs.zoo import (
 )
 from tacit.errors import InvalidArgumentError
 from tacit.models import Moments, constrained
-from tacit.models.programs import signature_of, split_arguments
+from tacit.models.programs.arguments import signature_of, split_arguments
 
 FAST = {"xla_backend_optimization_level": 0}
 

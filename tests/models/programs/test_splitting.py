@@ -13,7 +13,8 @@ from numpyro.infer.util import log_density
 
 import tacit
 from models.programs.zoo import LOCAL, SHARED, N, logistic
-from tacit.models.programs import signature_of, split_arguments, split_program
+from tacit.models.programs.arguments import signature_of, split_arguments
+from tacit.models.programs.split import split_program
 
 # Programs run once here: compiling them well would take longer than running them.
 FAST = {"xla_backend_optimization_level": 0}

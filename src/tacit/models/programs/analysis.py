@@ -10,14 +10,9 @@ from numpyro.handlers import seed, trace
 from numpyro.infer.util import compute_log_probs
 
 from tacit.errors import InvalidArgumentError
-from tacit.models.programs.arguments import (
-    Arguments,
-    blank_records,
-    one_for_each_record,
-    row_shapes,
-)
+from tacit.models.programs.arguments import Arguments, blank_records, shapes_with_rows
 from tacit.models.programs.program import (
-    Program,
+    GuidedProgram,
     adopt_set_up,
     anywhere,
     autoguides_of,
@@ -25,10 +20,17 @@ from tacit.models.programs.program import (
     initial_params,
     initial_sites,
     no_guide,
-    require_agreement,
+    require_additive,
     require_private_guide,
 )
-from tacit.models.programs.sites import Site, SiteFacts, Traced, describe_sites, look_at
+from tacit.models.programs.sites import (
+    ProgramSite,
+    SiteFacts,
+    Traced,
+    describe_sites,
+    look_at,
+    one_for_each_record,
+)
 from tacit.typing import Array
 
 __all__ = ["Analysis", "analyse_program", "find_plate", "prepare_program", "require_splittable"]
@@ -104,7 +106,7 @@ Facts: TypeAlias = Mapping[str, SiteFacts]
 
 
 def require_splittable(
-    program: Program, params: Mapping[str, Any], shapes: Sequence[jax.ShapeDtypeStruct]
+    program: GuidedProgram, params: Mapping[str, Any], shapes: Sequence[jax.ShapeDtypeStruct]
 ) -> tuple[Facts, Facts]:
     """Raises unless records enter only where the record plate lets them.
 
@@ -115,8 +117,8 @@ def require_splittable(
     Returns:
       The facts of the guide's and of the model's sites, on one record.
     """
-    guide, model = _facts(program, params, row_shapes(shapes, 1))
-    on_two = _facts(program, params, row_shapes(shapes, 2))
+    guide, model = _facts(program, params, shapes_with_rows(shapes, 1))
+    on_two = _facts(program, params, shapes_with_rows(shapes, 2))
     for facts, other, whose in ((guide, on_two[0], "guide"), (model, on_two[1], "model")):
         _require_same_sites(facts, other, whose)
         for name, site in facts.items():
@@ -124,12 +126,12 @@ def require_splittable(
                 _require_rows(name, site, other[name], program.plate, whose)
                 _require_no_record(name, site, program.plate, whose)
     _require_match(program, guide, model)
-    _require_public_start(program, row_shapes(shapes, 1))
+    _require_public_start(program, shapes_with_rows(shapes, 1))
     return guide, model
 
 
 def _facts(
-    program: Program, params: Mapping[str, Any], shapes: Sequence[jax.ShapeDtypeStruct]
+    program: GuidedProgram, params: Mapping[str, Any], shapes: Sequence[jax.ShapeDtypeStruct]
 ) -> tuple[Facts, Facts]:
     def run(records: Any) -> Any:
         done = program.run(params, jax.random.key(0), records, jax.random.key(0))
@@ -186,7 +188,7 @@ def _require_no_record(name: str, site: SiteFacts, plate: str, whose: str) -> No
     )
 
 
-def _require_match(program: Program, guide: Facts, model: Facts) -> None:
+def _require_match(program: GuidedProgram, guide: Facts, model: Facts) -> None:
     for name, site in guide.items():
         if site.kind != "sample" or name not in model or model[name].is_observed:
             continue
@@ -199,7 +201,7 @@ def _require_match(program: Program, guide: Facts, model: Facts) -> None:
             )
 
 
-def _require_public_start(program: Program, shapes: Sequence[jax.ShapeDtypeStruct]) -> None:
+def _require_public_start(program: GuidedProgram, shapes: Sequence[jax.ShapeDtypeStruct]) -> None:
     """Raises where a parameter's start or constraint is a function of a record."""
 
     def run(records: Any) -> Any:
@@ -220,19 +222,19 @@ def prepare_program(
     arguments: Arguments,
     *,
     plate: str | None,
-) -> Program:
+) -> GuidedProgram:
     """Returns a program that can be run on any number of records.
 
     Model and guide are run without values on all records, as NumPyro would run them, to learn which
     plate is the records' and which keys they draw. An autoguide is set up on a blank record.
     """
-    shapes = row_shapes(arguments.records, arguments.num_records)
+    shapes = shapes_with_rows(arguments.records, arguments.num_records)
     facts = _facts_on_all(model, arguments, shapes)
     _require_supported(facts, "model")
     name = find_plate(facts, arguments.num_records, plate=plate)
     for part in autoguides_of(guide):
         _require_no_latent_of_records(_facts_on_all(part.model, arguments, shapes), name)
-    program = Program(
+    program = GuidedProgram(
         model=model,
         guide=fresh_guide(guide, name),
         build=arguments.build,
@@ -241,7 +243,7 @@ def prepare_program(
         model_takes_key=facts[name].takes_key,
         guide_takes_key=False,
     )
-    _set_up(program, blank_records(row_shapes(shapes, 1)))
+    _set_up(program, blank_records(shapes_with_rows(shapes, 1)))
     adopt_set_up(guide, program.guide)
 
     def guide_on_all(records: Sequence[Array]) -> Traced:
@@ -281,7 +283,7 @@ def _require_no_latent_of_records(facts: Mapping[str, SiteFacts], plate: str) ->
             )
 
 
-def _set_up(program: Program, blank: Sequence[Array]) -> None:
+def _set_up(program: GuidedProgram, blank: Sequence[Array]) -> None:
     """Calls the guide once with values, since an autoguide keeps those of its first call."""
     args, kwargs = program.build(blank)
     guide, _ = program.with_rows(1, None)
@@ -318,8 +320,8 @@ class Analysis(NamedTuple):
       is_checked: whether the split could be compared with NumPyro's density.
     """
 
-    program: Program
-    sites: tuple[Site, ...]
+    program: GuidedProgram
+    sites: tuple[ProgramSite, ...]
     facts: Mapping[str, SiteFacts]
     params: Mapping[str, Any]
     constraints: Mapping[str, Any]
@@ -348,7 +350,7 @@ def analyse_program(
     require_private_guide(guide)
     run_model = anywhere(model) if guide is None else model
     program = prepare_program(run_model, guide or no_guide, arguments, plate=plate)
-    shapes = row_shapes(arguments.records, 1)
+    shapes = shapes_with_rows(arguments.records, 1)
     blank = blank_records(shapes)
     keys = jax.random.split(jax.random.key(0))
     params, constraints = initial_params(program, keys[0], keys[1], blank)
@@ -361,5 +363,5 @@ def analyse_program(
         params=params,
         constraints=constraints,
         blank=blank,
-        is_checked=require_agreement(program, params, shapes, facts),
+        is_checked=require_additive(program, params, shapes, facts),
     )

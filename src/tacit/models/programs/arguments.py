@@ -14,6 +14,7 @@ from numpyro.primitives import _PYRO_STACK, Messenger
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.models.programs.sites import in_plate, one_for_each_record
 from tacit.typing import Array, Key
 
 __all__ = [
@@ -21,10 +22,8 @@ __all__ = [
     "Call",
     "RecordRows",
     "blank_records",
-    "in_plate",
     "made_up_records",
-    "one_for_each_record",
-    "row_shapes",
+    "shapes_with_rows",
     "signature_of",
     "split_arguments",
 ]
@@ -244,7 +243,7 @@ def _require_no_list_of_numbers(name: str, value: Any, num_records: int) -> None
 _MOST_COMBINATIONS = 64
 
 
-def row_shapes(records: Sequence[Any], num_rows: int) -> list[jax.ShapeDtypeStruct]:
+def shapes_with_rows(records: Sequence[Any], num_rows: int) -> list[jax.ShapeDtypeStruct]:
     """Returns the shapes of ``records`` with another number of rows; no value is read."""
     return [jax.ShapeDtypeStruct((num_rows, *leaf.shape[1:]), leaf.dtype) for leaf in records]
 
@@ -280,20 +279,6 @@ def _sorts(random: np.random.Generator, shape: jax.ShapeDtypeStruct) -> list[Arr
     else:
         sorts = [counts, np.ones_like(counts), np.zeros_like(counts)]
     return [jnp.asarray(sort, shape.dtype) for sort in sorts]
-
-
-def in_plate(site: Any, plate: str) -> bool:
-    """Whether a site of a trace stands inside a plate."""
-    return any(frame.name == plate for frame in site.get("cond_indep_stack", ()))
-
-
-def one_for_each_record(name: str) -> InvalidArgumentError:
-    """Returns the refusal of a parameter that has an entry for each record."""
-    return InvalidArgumentError(
-        f"the parameter {name!r} has an entry for each record. It would hold that record's own"
-        " value, which no noise could hide. Make it a function of the record (an amortised"
-        " guide), or a latent in a plate of public groups."
-    )
 
 
 def _length(shape: tuple[int, ...], dim: int) -> int:

@@ -30,11 +30,10 @@ from tacit.models.programs.arguments import (
     Call,
     RecordRows,
     blank_records,
-    in_plate,
-    row_shapes,
+    shapes_with_rows,
     signature_of,
 )
-from tacit.models.programs.sites import Traced
+from tacit.models.programs.sites import Traced, in_plate
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
 __all__ = ["ProgramPrior", "constrained", "from_program", "prediction_of"]
@@ -251,7 +250,7 @@ def _arguments(records: Record, call: Callable[[Record], Call]) -> Arguments:
 
 def _require_callable(model: Callable[..., Any], call: Arguments) -> None:
     """Raises where the call does not fit the program's signature, before it is run."""
-    args, kwargs = call.build(blank_records(row_shapes(call.records, 1)))
+    args, kwargs = call.build(blank_records(shapes_with_rows(call.records, 1)))
     signature = signature_of(model)
     try:
         signature.bind(*args, **kwargs)

@@ -25,13 +25,13 @@ from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
 from tacit.errors import InvalidArgumentError
-from tacit.models.programs.arguments import Call, RecordRows, in_plate, made_up_records, row_shapes
-from tacit.models.programs.sites import SiteFacts, SiteTrace
+from tacit.models.programs.arguments import Call, RecordRows, made_up_records, shapes_with_rows
+from tacit.models.programs.sites import SiteFacts, SiteTrace, in_plate
 from tacit.typing import Array, Key, Scalar
 
 __all__ = [
-    "Program",
-    "Run",
+    "GuidedProgram",
+    "ProgramRun",
     "adopt_set_up",
     "anywhere",
     "autoguides_of",
@@ -39,7 +39,7 @@ __all__ = [
     "initial_params",
     "initial_sites",
     "no_guide",
-    "require_agreement",
+    "require_additive",
     "require_private_guide",
 ]
 
@@ -135,7 +135,7 @@ class _Unobserved(Messenger):  # type: ignore[misc]
             msg["fn"] = msg["fn"].mask(False)
 
 
-class Run(NamedTuple):
+class ProgramRun(NamedTuple):
     """One run of guide and model.
 
     Attributes:
@@ -163,7 +163,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Program:
+class GuidedProgram:
     """A model and a guide that are called alike, and the plate in which their records are.
 
     Attributes:
@@ -204,7 +204,7 @@ class Program:
         key: Key,
         records: Sequence[Array],
         record_key: Key | None = None,
-    ) -> Run:
+    ) -> ProgramRun:
         """Draws latents from the guide and evaluates both densities, for one particle.
 
         Args:
@@ -223,7 +223,7 @@ class Program:
         log_model, model_sites = compute_log_probs(
             replay(seed(model, model_seed), guide_sites), args, kwargs, dict(params)
         )
-        return Run(guide_sites, model_sites, log_guide, log_model)
+        return ProgramRun(guide_sites, model_sites, log_guide, log_model)
 
     def is_of_records(self, site: Any) -> bool:
         """Whether a site is inside the record plate."""
@@ -231,7 +231,7 @@ class Program:
 
 
 def initial_sites(
-    program: Program, model_seed: Key, guide_seed: Key, records: Sequence[Array]
+    program: GuidedProgram, model_seed: Key, guide_seed: Key, records: Sequence[Array]
 ) -> tuple[SiteTrace, SiteTrace]:
     """Returns the sites of guide and model as ``SVI.init`` visits them."""
     args, kwargs = program.build(records)
@@ -243,7 +243,7 @@ def initial_sites(
 
 
 def initial_params(
-    program: Program, model_seed: Key, guide_seed: Key, blank: Sequence[Array]
+    program: GuidedProgram, model_seed: Key, guide_seed: Key, blank: Sequence[Array]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the values with which constrained parameters start, and their constraints.
 
@@ -272,8 +272,8 @@ _TOLERANCE = 1e-3
 Values: TypeAlias = dict[str, Array]
 
 
-def require_agreement(
-    program: Program,
+def require_additive(
+    program: GuidedProgram,
     params: Mapping[str, Any],
     shapes: Sequence[jax.ShapeDtypeStruct],
     facts: Mapping[str, SiteFacts],
@@ -307,7 +307,7 @@ def require_agreement(
         together = program.run({**params, **rows}, shared_key, records, own_key)
         return apart, _densities(together)
 
-    for records in made_up_records(row_shapes(shapes, _NUM_ROWS)):
+    for records in made_up_records(shapes_with_rows(shapes, _NUM_ROWS)):
         apart, together = jax.device_get(compare(records))
         for label, values in apart.items():
             name = label.removeprefix("guide: ")
@@ -345,12 +345,12 @@ def _outside() -> int:
     return level
 
 
-def _densities(run: Run) -> Values:
+def _densities(run: ProgramRun) -> Values:
     guide = {f"guide: {name}": value for name, value in run.log_guide.items()}
     return {**run.log_model, **guide}
 
 
-def _own_latents(run: Run, facts: Mapping[str, SiteFacts], plate: str) -> Values:
+def _own_latents(run: ProgramRun, facts: Mapping[str, SiteFacts], plate: str) -> Values:
     """A record's own latents, but for those that are functions of it: they need no fixing."""
     return {
         name: site["value"]

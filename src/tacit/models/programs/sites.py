@@ -12,7 +12,16 @@ from tacit import _tree
 from tacit.errors import InvalidArgumentError
 from tacit.typing import Array
 
-__all__ = ["Site", "SiteFacts", "SiteTrace", "Traced", "describe_sites", "look_at"]
+__all__ = [
+    "ProgramSite",
+    "SiteFacts",
+    "SiteTrace",
+    "Traced",
+    "describe_sites",
+    "in_plate",
+    "look_at",
+    "one_for_each_record",
+]
 
 SiteTrace: TypeAlias = Mapping[Any, Any]
 """The messages of a program's sites by name, as NumPyro's ``trace`` handler gives them."""
@@ -128,13 +137,27 @@ def _is_discrete(fn: Any) -> bool:
     return support is not None and bool(support.is_discrete)
 
 
+def in_plate(site: Any, plate: str) -> bool:
+    """Whether a site of a trace stands inside a plate."""
+    return any(frame.name == plate for frame in site.get("cond_indep_stack", ()))
+
+
+def one_for_each_record(name: str) -> InvalidArgumentError:
+    """Returns the refusal of a parameter that has an entry for each record."""
+    return InvalidArgumentError(
+        f"the parameter {name!r} has an entry for each record. It would hold that record's own"
+        " value, which no noise could hide. Make it a function of the record (an amortised"
+        " guide), or a latent in a plate of public groups."
+    )
+
+
 _INSIDE = "inside the clip"
 _OUTSIDE = "outside the clip, exact"
 _OPTIMISED = "optimised"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class ProgramSite:
     """One statement of a program.
 
     Attributes:
@@ -154,7 +177,7 @@ class Site:
 
 def describe_sites(
     guide: Mapping[str, SiteFacts] | None, model: Mapping[str, SiteFacts], plate: str
-) -> tuple[Site, ...]:
+) -> tuple[ProgramSite, ...]:
     """Returns the sites that have a density or are optimised: the model's, then the guide's own.
 
     Args:
@@ -173,9 +196,11 @@ def _is_described(site: SiteFacts) -> bool:
     return site.kind == "sample" or (site.kind == "param" and site.num_values > 0)
 
 
-def _site(name: str, site: SiteFacts, guide: Mapping[str, SiteFacts] | None, plate: str) -> Site:
+def _site(
+    name: str, site: SiteFacts, guide: Mapping[str, SiteFacts] | None, plate: str
+) -> ProgramSite:
     role, treatment, reason = _role(name, site, guide, plate)
-    return Site(name=name, role=role, treatment=treatment, shape=site.shape, reason=reason)
+    return ProgramSite(name=name, role=role, treatment=treatment, shape=site.shape, reason=reason)
 
 
 def _role(

@@ -13,8 +13,8 @@ from numpyro.infer.util import transform_fn
 from tacit import _check
 from tacit.models.programs.analysis import analyse_program
 from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
-from tacit.models.programs.program import Program, Run, initial_params
-from tacit.models.programs.sites import Site
+from tacit.models.programs.program import GuidedProgram, ProgramRun, initial_params
+from tacit.models.programs.sites import ProgramSite
 from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["ProgramReport", "SplitProgram", "explain_program", "split_program"]
@@ -39,8 +39,8 @@ class SplitProgram:
       transforms: from unconstrained to constrained parameters.
     """
 
-    program: Program
-    sites: tuple[Site, ...]
+    program: GuidedProgram
+    sites: tuple[ProgramSite, ...]
     num_particles: int
     is_checked: bool
     blank: Sequence[Array]
@@ -85,7 +85,7 @@ class SplitProgram:
     def shared_term(self, params: Params, shared_key: Key) -> Scalar:
         """Returns log prior less log guide of what all records share; no record is in it."""
 
-        def term(run: Run) -> Scalar:
+        def term(run: ProgramRun) -> Scalar:
             return run.difference(lambda site: not self.program.is_of_records(site))
 
         # As an argument the blank record is traced: nobody can stumble over its values.
@@ -111,7 +111,7 @@ class SplitProgram:
         """
         rows = [leaf[None] for leaf in record]
 
-        def term(run: Run) -> Scalar:
+        def term(run: ProgramRun) -> Scalar:
             return run.difference(self.program.is_of_records)
 
         return self._over_particles(params, shared_key, rows, record_key, term)
@@ -122,7 +122,7 @@ class SplitProgram:
         shared_key: Key,
         rows: Sequence[Array],
         record_key: Key,
-        term: Callable[[Run], Scalar],
+        term: Callable[[ProgramRun], Scalar],
     ) -> Scalar:
         constrained = self.constrain(params)
         if self.num_particles == 1:
@@ -163,7 +163,7 @@ def split_program(
 
     Example:
       >>> import numpyro
-      >>> from tacit.models.programs import split_arguments
+      >>> from tacit.models.programs.arguments import split_arguments
       >>> import numpyro.distributions as dist
       >>> def model(x):
       ...     mean = numpyro.sample("mean", dist.Normal(0, 1))
@@ -207,7 +207,7 @@ class ProgramReport:
     plate: str
     num_records: int
     private: tuple[str, ...]
-    sites: tuple[Site, ...]
+    sites: tuple[ProgramSite, ...]
     is_checked: bool
 
     def __str__(self) -> str:

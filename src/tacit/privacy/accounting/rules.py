@@ -112,7 +112,7 @@ def _chance_of_room(num_records: int, rate: float, capacity: int) -> float:
 
     `ConditionedPoissonDpEvent` has the proof. That they leave none is taken to be less likely than
     it is: by a part in a million, for the errors of SciPy, and by the distance of the table from
-    which sizes are drawn, `tacit.privacy.sampling._size_table`.
+    which sizes are drawn, `tacit.privacy.drawing.size_table`.
     """
     possible = float(binom.cdf(capacity, num_records, rate))
     if possible < 1e-9:  # far below the mean, where SciPy may err

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from tacit.errors import CrossRecordError
-from tacit.tables import as_table
+from tacit.tables.base import as_table
 from tacit.typing import Key, Params, RecordLoss, Tree
 
 __all__ = ["require_isolated", "require_no_table"]

@@ -1,10 +1,11 @@
-"""Prepared: all that the first call fixes for good, and what later calls are held to."""
+"""A prepared program: all that the first call fixes for good, and what later calls must keep."""
 
 import functools
 import secrets
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,23 +16,29 @@ from numpyro.optim import _NumPyroOptim
 
 from tacit import _tree
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.models.programs import Arguments, SplitProgram, signature_of, split_program
-from tacit.numpyro.batches import GivenBatch
-from tacit.numpyro.method import PrivateLoss, ProgramSVI, program_objective, released_loss
+from tacit.models.programs.arguments import Arguments, signature_of
+from tacit.models.programs.split import SplitProgram, split_program
+from tacit.numpyro.method import (
+    DPSVIState,
+    PrivateLoss,
+    ProgramSVI,
+    program_objective,
+    released_loss,
+)
 from tacit.numpyro.settings import PrivacySettings, Resolved, reads_the_loss
-from tacit.numpyro.state import DPSVIState, fingerprint_of
 from tacit.privacy.clipping.isolation import require_no_table
+from tacit.privacy.cost import event_to_json
 from tacit.privacy.mechanism import GaussianSum
-from tacit.privacy.sampling import FullBatch
+from tacit.privacy.sampling import FullBatch, StatedBatch
 from tacit.privacy.stopping import Declared
 from tacit.rng import fresh_key, keyed_hash, seeded_key
-from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+from tacit.typing import Array, Key, Params, Scalar, Tree
 
-__all__ = ["Prepared", "is_traced", "prepare", "takes"]
+__all__ = ["PreparedProgram", "is_traced", "prepared_program", "takes"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedProgram:
     """A split program and its method. It holds no record.
 
     Attributes:
@@ -48,8 +55,11 @@ class Prepared:
 
     @functools.cached_property
     def fingerprint(self) -> int:
-        """Tells states that were made here, or by an equal configuration, from others."""
-        return fingerprint_of(self.resolved.method, is_secure=self.seed is None)
+        """Tells states whose steps cost the same from others; all that goes into it is public."""
+        method = self.resolved.method
+        cost = event_to_json(method.cost(1))
+        parts = (method.public_records, cost, method.loss, method.shares_batches, self.seed is None)
+        return zlib.crc32(" ".join(map(str, parts)).encode())
 
     @functools.cached_property
     def name(self) -> NDArray[np.uint32]:
@@ -61,8 +71,8 @@ class Prepared:
         method = self.resolved.method
         if mask is None:
             return method
-        given = GivenBatch(stated=method.release.sampling, mask=mask)
-        return replace(method, release=replace(method.release, sampling=given))
+        stated = StatedBatch(stated=method.release.sampling, mask=mask)
+        return replace(method, release=replace(method.release, sampling=stated))
 
     def first_state(
         self, rng_key: Key, init_params: Params | None, num_steps: int | None
@@ -111,7 +121,7 @@ class Prepared:
         self,
         key: Key,
         state: DPSVIState,
-        records: Record,
+        records: list[Array],
         mask: Array | None,
         *,
         skip_non_finite: bool,
@@ -126,7 +136,7 @@ class Prepared:
         """The same, compiled once for all calls."""
         return jax.jit(self.step, static_argnames="skip_non_finite")
 
-    def loss(self, key: Key, state: DPSVIState, records: Record, mask: Array | None) -> Scalar:
+    def loss(self, key: Key, state: DPSVIState, records: list[Array], mask: Array | None) -> Scalar:
         """Returns one release's estimate of the loss; without privacy, the loss itself."""
         method = self.method_on(mask)
         release = method.release
@@ -142,7 +152,7 @@ class Prepared:
         params = method.optim.get_params(state.optim_state)
         objective = program_objective(self.program)
 
-        def query(record: Record, key: Key) -> Scalar:
+        def query(record: Sequence[Array], key: Key) -> Scalar:
             return objective.record_loss(params, shared, record, key)
 
         return released_loss(key, release, query, objective.regulariser(params, shared), records)
@@ -153,7 +163,7 @@ class Prepared:
         return jax.jit(self.loss)
 
     def step_within_budget(
-        self, state: DPSVIState, records: Record, mask: Array | None, *, skip_non_finite: bool
+        self, state: DPSVIState, records: list[Array], mask: Array | None, *, skip_non_finite: bool
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step, without raising anything.
 
@@ -184,7 +194,7 @@ class Prepared:
             state,
         )
 
-    def records_of(self, arguments: Arguments) -> Record:
+    def records_of(self, arguments: Arguments) -> list[Array]:
         """Returns the records of a call; raises unless all else is as in the first call."""
         first = self.arguments
         found, wanted = (
@@ -216,9 +226,30 @@ class Prepared:
                 "public arguments must be those of the first call, and not traced: they are part"
                 " of the program. Give them as static arguments, DPSVI(..., name=value)."
             )
-        return Record(arguments.records, cast(Array, None), cast(Array, None))
+        return arguments.records
 
-    def require_no_table(self, state: DPSVIState, records: Record) -> None:
+    def batch_of(
+        self, arguments: Arguments, mask: Array | None
+    ) -> tuple[list[Array], Array | None]:
+        """Returns the records of a call, and for a batch which of them are no padding."""
+        records = self.records_of(arguments)
+        if self.resolved.is_table:
+            if mask is not None:
+                raise InvalidArgumentError(
+                    "mask is for batches of your own; here the program is called with the whole"
+                    " table, and batches are drawn inside. Leave it out."
+                )
+            return records, None
+        if mask is None:
+            return records, jnp.ones(arguments.num_records, bool)
+        if jnp.shape(mask) != (arguments.num_records,):
+            raise InvalidArgumentError(
+                f"mask must have one value for each of the {arguments.num_records} rows; got shape"
+                f" {jnp.shape(mask)}."
+            )
+        return records, jnp.asarray(mask, bool)
+
+    def require_no_table(self, state: DPSVIState, records: list[Array]) -> None:
         """Raises where program or optimiser close over the records of a call."""
         key, num_records = seeded_key(0), self.resolved.method.num_records
         mask = None if self.resolved.is_table else jnp.ones(_tree.num_records(records), bool)
@@ -268,7 +299,7 @@ def _is_same(one: Any, other: Any) -> bool:
     return bool(np.array_equal(one, other))
 
 
-def prepare(
+def prepared_program(
     model: Callable[..., Any],
     guide: Callable[..., Any],
     arguments: Arguments,
@@ -280,7 +311,7 @@ def prepare(
     num_particles: int,
     num_steps: int | None,
     seed: int | None,
-) -> Prepared:
+) -> PreparedProgram:
     """Takes a program apart and finds its noise; of the records only shapes are used.
 
     Args:
@@ -328,7 +359,7 @@ def prepare(
         )
     # Only public constants and shapes stay: no record outlives the call.
     shapes = jax.eval_shape(lambda: arguments.records)
-    return Prepared(
+    return PreparedProgram(
         arguments=arguments._replace(records=shapes),
         program=program,
         resolved=resolved,
