@@ -10,7 +10,7 @@ Per-record gradients are never formed where a rule gives their norms:
    product, ``a^T (c d)``.
 
 What has no rule is formed for those parameters only, in chunks. The result equals the reference
-up to rounding; `verification` checks that for each new loss before it is used.
+up to rounding; `gradient` checks that for each new loss before it is used.
 
 **Rounding.** The sum is made of integers on a lattice (`tacit.privacy.lattice`). A parameter's
 gradients are summed in one of three ways, chosen from shapes alone:
