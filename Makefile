@@ -1,20 +1,31 @@
-# make demo, make test and make lint set up .venv themselves; the second time they start at once.
+# make demo, make check and make test set up .venv themselves; the second time they start at once.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow bench wheel experiments experiments-quick lint format clean
+.PHONY: demo check test test-all bench wheel experiments experiments-quick lint format clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.runtime
 	$(BIN)/tacit demo
 
+# The tests are three layers, which tests/conftest.py assigns. Each names its slowest tests, so that it stays quick.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 --durations-min=5
+
+# For every save, about two minutes: lint, types, architecture and the quick unit tests.
+check: lint
+	$(PYTEST) -m quick
+
+# Less than ten minutes: these tests again and the other units, laws, planted bugs, neighbouring tables, the command
+# line, the ledger, and a statistical test of each family of methods.
 test: .venv/.dev
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || echo "no chromium here: the test that looks at the report is skipped"
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
 
-# What `make test` leaves out: statistics, examples, processes, eight devices. tests/conftest.py lists the files.
-test-slow: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+# What `make test` leaves out: statistics, documents and doctests, long fuzzing, processes, eight devices, and one tiny
+# cell of each experiment.
+test-all: .venv/.dev
+	$(PYTEST) -m slow
+	$(MAKE) experiments-quick
 
 # Wants a quiet machine for half an hour. For a trial: ARGS="--quick --only rnn". All candidates keep freed memory,
 # as docs/performance.md explains.

@@ -1,4 +1,4 @@
-"""What all tests share: three layers, a cache of compiled programs, no traces of other tests."""
+"""What all tests share: layers, compiled programs, and that no test sees traces of another."""
 
 import os
 from collections.abc import Iterator
@@ -65,16 +65,55 @@ _QUICK = (
     "tests/test_zhang_experiments.py",
 )
 
-# `make test-all`: they fit models to convergence, fuzz for long, start processes, or run whole
-# documents. (Single cases say so themselves, by `pytest.mark.slow`.)
+# `make test-all`: they fit models to convergence, fuzz for long, start processes, run whole
+# documents, or repeat with another model what a quicker test shows with one. (Single parameters say
+# so themselves, by `pytest.mark.slow`.)
 _SLOW = (
-    "tests/statistics/",
-    "tests/scale/",
+    "src/",
+    "tests/audit/test_audit_command.py::test_a_run_is_audited_with_its_own_settings",
+    "tests/audit/test_audit_command.py::test_models_of_a_runs_own_table",
+    "tests/audit/test_runs.py",
+    "tests/certify/test_predictive.py::test_averaging_the_softmax",
+    "tests/certify/test_predictive.py::test_no_attack_changes_a_certified_prediction[L2]",
+    "tests/cli/test_bad_input.py::test_no_table_makes_predictions",
+    "tests/cli/test_demo_command.py",
     "tests/cli/test_fit_by_processes.py",
     "tests/estimators/test_checks.py",
+    "tests/estimators/test_tuning.py",
     "tests/estimators/test_tutorial.py",
+    "tests/inference/test_sgld.py::test_theorem_1",
+    "tests/inference/test_vi.py::test_a_layer_as_wide_as_the_table",
+    "tests/models/programs/test_splitting.py::test_start_objective_and_gradient",
+    "tests/models/test_front_end.py",
+    "tests/models/test_linear_bounds.py::test_no_point_of_a_box_has_outputs_outside_the_bounds[cnn]",
+    "tests/models/test_linear_bounds.py::test_no_point_of_a_euclidean_ball",
+    "tests/models/test_linear_bounds.py::test_on_a_small_relu_network",
+    "tests/models/test_linear_bounds.py::test_the_specification_bounds_a_difference",
+    "tests/models/test_scattering.py",
+    "tests/models/test_whitening.py",
+    "tests/native/test_native.py::test_a_seeded_fit_is_the_same",
+    "tests/numpyro/test_dpsvi.py::test_private_losses_are_near",
+    "tests/numpyro/test_parity.py",
+    "tests/numpyro/test_program_posterior.py",
     "tests/numpyro/test_synthetic.py",
+    "tests/numpyro/test_twin.py",
+    "tests/privacy/test_conditioned.py::test_a_statement_of_a_conditioned_batch_is_confirmed",
+    "tests/privacy/test_declared_records.py::test_dpsvi_says_and_computes",
+    "tests/privacy/test_fast_clipping.py::test_any_chain_of_maps",
     "tests/privacy/test_ledger_processes.py",
+    "tests/privacy/test_sensitivity.py::test_nor_one_on_a_table_on_the_host",
+    "tests/privacy/test_sensitivity.py::test_the_order_of_a_full_batch",
+    "tests/privacy/test_statement.py::test_a_statement_of_format_1_is_read_and_verified",
+    "tests/privacy/test_statement.py::test_an_altered_statement_of_format_1",
+    "tests/privacy/test_statement.py::test_no_nonsense_in_a_field",
+    "tests/report/test_report.py::test_a_run_with_a_statement_of_format_1",
+    "tests/robust/test_schedules.py",
+    "tests/robust/test_training.py::test_robust_training_withstands",
+    "tests/scale/",
+    "tests/statistics/",
+    "tests/tables/test_compiling.py",
+    "tests/tables/test_reading_ahead.py::test_a_method_that_draws_inside_of_a_loop",
+    "tests/tables/test_reading_ahead.py::test_chunks_are_so_short",
     "tests/tables/test_shards.py",
     "tests/test_benchmarks.py",
     "tests/test_docs.py::test_every_python_block",
@@ -84,6 +123,15 @@ _SLOW = (
     "tests/test_robust_experiments.py",
     "tests/test_thesis_chains.py",
     "tests/test_tutorials.py",
+)
+
+# One statistical test for each family of methods is in `make test` all the same.
+_SAMPLES = (
+    "tests/statistics/test_hmc_posteriors.py::test_with_noisy_gradients",
+    "tests/statistics/test_sghmc_posteriors.py::test_the_chain_finds_mean_and_variance",
+    "tests/statistics/test_sgld_posteriors.py::test_private_full_batch_sgld",
+    "tests/statistics/test_vi_posteriors.py::test_ivon_has_the_exact",
+    "tests/statistics/test_vi_posteriors.py::test_mean_field_vi_has_the_exact",
 )
 
 # Compiled with most optimisations off, in less than half the time: what asks which releases are
@@ -105,9 +153,18 @@ _UNOPTIMISED = (
     "tests/models/test_networks.py",
     "tests/models/test_priors.py",
     "tests/numpyro/",
+    "tests/privacy/test_declared_records.py",
+    "tests/privacy/test_explain.py",
+    "tests/privacy/test_fast_clipping.py::test_every_clipping_rule",
+    "tests/privacy/test_fast_clipping.py::test_our_own_network",
+    "tests/privacy/test_fast_clipping.py::test_the_fast_way_equals_the_reference",
+    "tests/privacy/test_fast_clipping.py::test_without_a_clip",
+    "tests/privacy/test_private_bounds.py",
     "tests/recalibration/",
     "tests/report/",
     "tests/robust/",
+    "tests/test_docs.py::test_the_skeleton",
+    "tests/test_pitfalls.py",
     "tests/test_posterior.py",
     "tests/test_samplers.py",
 )
@@ -115,13 +172,28 @@ _OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": 
 _MOST_MEMORY = 3 * 2**30
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not even import, for ``make check``, what it would not run."""
+    if config.option.markexpr != "quick" or collection_path.suffix != ".py":
+        return None
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    return None if name.startswith(_QUICK) else True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the layers: ``quick`` for ``make check``, ``slow`` for ``make test-all``."""
     for item in items:
         if _is_one_of(item, _QUICK):
             item.add_marker(pytest.mark.quick)
-        if _is_one_of(item, _SLOW):
+        if _is_one_of(item, _SLOW) and not _is_one_of(item, _SAMPLES):
             item.add_marker(pytest.mark.slow)
+    # One after the other: then nothing is dropped between them that others could share.
+    items.sort(key=lambda item: _is_one_of(item, _UNOPTIMISED))
+    if config.args == config.getini("testpaths"):  # everything was collected
+        ids = [item.nodeid for item in items]
+        for part in (*_QUICK, *_SLOW, *_SAMPLES, *_UNOPTIMISED):
+            if not any(name.startswith(part) for name in ids):
+                raise pytest.UsageError(f"tests/conftest.py lists {part}, which is no test")
 
 
 def _is_one_of(item: pytest.Item, parts: tuple[str, ...]) -> bool:

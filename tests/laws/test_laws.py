@@ -16,33 +16,52 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.sampling import PoissonBatch
 from tacit.rng import seeded_key
 
-pairs = pytest.mark.parametrize("model", MODELS)
+models = pytest.mark.parametrize("model", MODELS)
 methods = pytest.mark.parametrize("method", METHODS)
 
 
-@methods
-@pytest.mark.parametrize("model", ["dense", "embedding"])
+def pairs_of(methods, models, *, is_quick):
+    """Pairs of a method and a model, of which `make test` runs the quick ones."""
+    return pytest.mark.parametrize(
+        ("method", "model"),
+        [
+            pytest.param(method, model, marks=() if is_quick(method, model) else pytest.mark.slow)
+            for model in models
+            for method in methods
+        ],
+    )
+
+
+def is_first_or_in_turn(method, model):
+    """Whether a model is the first, or the one of the others whose turn it is for a method."""
+    first, *others = MODELS
+    return model in (first, others[list(METHODS).index(method) % len(others)])
+
+
+@pairs_of(METHODS, ["dense", "embedding"], is_quick=lambda method, model: model == "dense")
 def test_cost_equals_the_releases_actually_made(method, model, monkeypatch):
     laws.check_cost_equals_releases(METHODS[method], MODELS[model], table(model), monkeypatch)
 
 
-@pairs
+@models
 def test_cost_equals_the_releases_on_every_kind_of_model(model, monkeypatch):
     laws.check_cost_equals_releases(
         METHODS["SGLD decaying"], MODELS[model], table(model), monkeypatch, num_steps=3
     )
 
 
-@methods
-@pairs
+@pairs_of(METHODS, MODELS, is_quick=is_first_or_in_turn)
 def test_without_the_engine_no_trace_of_the_records_is_left(method, model, monkeypatch):
     laws.check_non_interference(
         METHODS[method], MODELS[model], table(model), table(model, seed=1), monkeypatch
     )
 
 
-@pairs
-@pytest.mark.parametrize("method", ["SGD", "SGD per layer", "SGD normalised"])
+@pairs_of(
+    ["SGD", "SGD per layer", "SGD normalised"],
+    MODELS,
+    is_quick=lambda method, model: method == "SGD" or model == "dense",
+)
 def test_one_record_moves_the_sum_by_at_most_the_clip_norm(method, model):
     release = engine(full, noise_multiplier=0.0, clipping=METHODS[method].release.clipping)
     bad = [jnp.nan, jnp.inf, 1e25, 300.0, -30.0]

@@ -344,7 +344,27 @@ def assert_equal(fast, slow, tolerance=3e-5):
         assert float(jnp.linalg.norm(a - b)) <= tolerance * scale
 
 
-@pytest.mark.parametrize("name", [*CASES, *FRAMEWORKS])
+# One case of each rule; `make test-all` compares the others, too.
+OFTEN = {
+    "mlp",
+    "dropout",
+    "variational",
+    "recurrent",
+    "embedding",
+    "convolution",
+    "attention",
+    "tied with its transpose",
+    "branch",
+    "interval bounds",
+    "numpyro",
+}
+EVERY = [
+    pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow)
+    for name in [*CASES, *FRAMEWORKS]
+]
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_the_fast_way_equals_the_reference(name):
     case = find(name)
     record = jax.tree.map(lambda leaf: leaf[0], case.records)

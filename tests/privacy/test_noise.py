@@ -233,7 +233,7 @@ def by_definition(key, *, ratio, num_columns):
 
 
 @pytest.mark.parametrize("key", [seeded_key(5), jax.random.key(5)], ids=["chacha20", "threefry"])
-@pytest.mark.parametrize("num_columns", [3, 2000])
+@pytest.mark.parametrize("num_columns", [3, pytest.param(2000, marks=pytest.mark.slow)])
 def test_a_draw_is_what_its_words_say_and_a_slice_is_a_part_of_it(key, num_columns):
     whole = by_definition(key, ratio=7e5, num_columns=num_columns)
     found = as_integers(rounded_gaussian(key, ratio=7e5, num_columns=num_columns))
@@ -258,7 +258,7 @@ def test_a_slice_that_needs_refinement_has_the_further_words_of_its_own_columns(
         np.testing.assert_array_equal(as_integers(part), whole[:, start : start + length])
 
 
-@pytest.mark.parametrize("num_columns", [4096, 5001])
+@pytest.mark.parametrize("num_columns", [4096, pytest.param(5001, marks=pytest.mark.slow)])
 def test_a_draw_in_parts_is_the_same_draw(num_columns, change, monkeypatch):
     monkeypatch.setattr(native, "_library", None)  # which has parts of its own
     whole = by_definition(seeded_key(7), ratio=2.0**33, num_columns=num_columns)

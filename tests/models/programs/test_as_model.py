@@ -38,7 +38,21 @@ def as_model(case):
     return model, records
 
 
-@pytest.mark.parametrize("case", SHARED.values(), ids=SHARED)
+# One program of each kind; `make test-all` runs them all.
+OFTEN = {
+    "normal mean",
+    "logistic, keywords",
+    "subsampled by index",
+    "varying intercepts",
+    "mixture",
+}
+EVERY = [
+    pytest.param(case, id=name, marks=() if name in OFTEN else pytest.mark.slow)
+    for name, case in SHARED.items()
+]
+
+
+@pytest.mark.parametrize("case", EVERY)
 def test_prior_and_likelihoods_add_up_to_numpyros_potential(case):
     model, records = as_model(case)
     params = jax.jit(model.init, compiler_options=FAST)(jax.random.key(1))
