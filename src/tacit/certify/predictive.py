@@ -25,8 +25,8 @@ import numpy as np
 from tacit import _check
 from tacit.certify.draws import (
     Bounds,
-    Classifier,
     Linear,
+    LogitNetwork,
     classifier_of,
     mean_over_draws,
 )
@@ -162,7 +162,7 @@ class Certificate:
 class _Margins:
     """One draw's scores, bounds of their differences, and the sizes of all."""
 
-    classifier: Classifier
+    classifier: LogitNetwork
     predictor: Predictor
     bounds: Bounds
     ball: Ball
