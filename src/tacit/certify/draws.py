@@ -71,7 +71,7 @@ class Intervals:
 
 @dataclass(frozen=True, kw_only=True)
 class Linear:
-    """Linear bounds within interval bounds: much tighter, and dearer.
+    """Linear bounds within interval bounds: much tighter, and more expensive.
 
     Attributes:
       max_rows: hidden layers with at most so many units get linear bounds of their own, at one

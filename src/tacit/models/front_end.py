@@ -1,11 +1,9 @@
 """Front ends: fixed features of a record, which depend on no data, before a network that is learnt.
 
-Images of the world have strokes, edges and surfaces in common. So have these, and they are drawn by
-chance alone: what is learnt from them is learnt from no one.
-
 Scattering features of neighbouring places and orientations are much alike, so a private model
-spends most of its budget on a few directions that vary most. What is usual is seen on drawings made
-by chance (`draw_shapes`), so nothing is paid for it.
+spends most of its budget on the few directions that vary most. `Whitened` makes them more equal, by
+what is common in random synthetic images of strokes and surfaces (`draw_shapes`). These depend on
+no data, so it has no privacy cost.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Steps: a network as the list of maps it is made of, for whoever must walk it.
+"""Steps: a network as the list of maps it is made of, for code that must walk through it.
 
 Evaluation runs the list forwards, interval bounds too, linear bounds run it backwards. A step says
 what it does once; that it is affine, or monotone, is all that bounds need to know.
