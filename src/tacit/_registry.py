@@ -7,10 +7,10 @@ from tacit.errors import InvalidArgumentError
 
 __all__ = ["Registry"]
 
-Entry = TypeVar("Entry")
+_Entry = TypeVar("_Entry")
 
 
-class Registry(Mapping[str, Entry], Generic[Entry]):
+class Registry(Mapping[str, _Entry], Generic[_Entry]):
     """Entries by name, in the order of their names; each belongs to one class.
 
     Nothing is ever imported to find a name: what is not registered is not there.
@@ -27,9 +27,9 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
     def __init__(self, noun: str) -> None:
         self._noun = noun
-        self._entries: dict[str, tuple[type, Entry]] = {}
+        self._entries: dict[str, tuple[type, _Entry]] = {}
 
-    def add(self, name: str, owner: type, entry: Entry) -> None:
+    def add(self, name: str, owner: type, entry: _Entry) -> None:
         """Registers an entry; the same class, defined again, takes its own place.
 
         Raises:
@@ -47,7 +47,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         """Whether the name is that of this very class; a subclass may behave differently."""
         return self._entries.get(name, (None,))[0] is owner
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> _Entry:
         return self._entries[name][1]
 
     def __iter__(self) -> Iterator[str]:

@@ -1,11 +1,8 @@
 """A posterior: retained states, a way to draw parameters from them, and what they predict.
 
-Everything here is post-processing of released values and costs nothing, as long as the inputs it is
-asked about are public or consented to; on private records a prediction that leaves the house is a
-release of its own.
-
-This is post-processing of released values and costs nothing, as long as the inputs are public or
-consented to; on private records a prediction that leaves the house is a release of its own.
+Everything here is post-processing of released values and has no privacy cost, as long as the inputs
+are public or their owners have consented. Publishing a prediction for a private record is a release
+of its own.
 """
 
 import functools

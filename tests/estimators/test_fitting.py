@@ -15,7 +15,7 @@ from tacit.privacy.cost import Cost, count_releases
 from tacit.privacy.sampling import FullBatch
 from tacit.privacy.statement.fields import checksum
 from tacit.studies import Recipe, fit_table, load_fitted_table, prepare
-from tacit.studies.recipe import Facts, completed
+from tacit.studies.recipe import TableFacts, completed
 
 BUDGET = Budget(epsilon=5.0, delta=1e-3)
 TRAIN, TEST = patients(), patients(seed=1)
@@ -122,7 +122,7 @@ def test_a_batch_of_all_records_is_no_sample():
 
 
 def test_defaults_follow_from_public_facts_alone():
-    facts = Facts(num_records=300, num_features=7, num_classes=2, epsilon=1.0)
+    facts = TableFacts(num_records=300, num_features=7, num_classes=2, epsilon=1.0)
     assert completed(Recipe(), facts) == completed(Recipe(), replace(facts))
     assert completed(Recipe(), replace(facts, num_records=30_000)).hidden == (32,)
 

@@ -1,6 +1,8 @@
 """The three laws, for every exported method on models of every kind."""
 
+import importlib
 import math
+import pkgutil
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ import tacit
 from laws import laws
 from laws.cases import METHODS, MODELS, engine, full, table
 from tacit.inference import Plan, fit
-from tacit.inference.method import objective_of
+from tacit.inference.method import declarations, objective_of
 from tacit.privacy.budget import Budget
 from tacit.privacy.sampling import PoissonBatch
 from tacit.rng import seeded_key
@@ -101,14 +103,33 @@ def test_estimates_divide_by_the_public_rate(method):
         laws.check_public_denominator(release, table("dense"))
 
 
-def test_every_exported_method_is_under_the_laws():
-    exported = {
-        name
-        for name in tacit.__all__
-        if isinstance(value := getattr(tacit, name), type)
-        and all(hasattr(value, part) for part in ("cost", "build", "scale_noise"))
+def is_method(value):
+    parts = ("cost", "build", "scale_noise")
+    return (
+        isinstance(value, type)
+        and all(hasattr(value, part) for part in parts)
         and not getattr(value, "_is_protocol", False)
+    )
+
+
+def test_every_method_is_exported_declared_and_under_the_laws():
+    modules = (
+        importlib.import_module(f"tacit.inference.{module.name}")
+        for module in pkgutil.iter_modules(tacit.inference.__path__)
+    )
+    defined = {
+        name
+        for module in modules
+        for name, value in vars(module).items()
+        if is_method(value) and value.__module__ == module.__name__
     }
+    exported = {name for name in tacit.inference.__all__ if is_method(vars(tacit.inference)[name])}
+    declared = {
+        found.method.__name__
+        for found in declarations().values()
+        if found.method.__module__.startswith("tacit.inference.")
+    }
+    assert defined == exported == declared
     assert exported == {type(method).__name__ for method in METHODS.values()}
 
 

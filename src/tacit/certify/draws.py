@@ -31,9 +31,9 @@ from tacit.typing import Array, Key, Params, Scalar, Tree
 
 __all__ = [
     "Bounds",
-    "Classifier",
     "Intervals",
     "Linear",
+    "LogitNetwork",
     "PerDraw",
     "RobustDraws",
     "classifier_of",
@@ -71,7 +71,7 @@ class Intervals:
 
 @dataclass(frozen=True, kw_only=True)
 class Linear:
-    """Linear bounds within interval bounds: much tighter, and dearer.
+    """Linear bounds within interval bounds: much tighter, and more expensive.
 
     Attributes:
       max_rows: hidden layers with at most so many units get linear bounds of their own, at one
@@ -160,7 +160,7 @@ def _compiled(function: PerDraw, sampler: Sampler) -> Callable[..., Tree]:
 
 
 @dataclass(frozen=True)
-class Classifier:
+class LogitNetwork:
     """What of a model bounds are taken of.
 
     Attributes:
@@ -178,7 +178,7 @@ class Classifier:
         return jax.vmap(self.likelihood.logits, in_axes=1, out_axes=1)(outputs)
 
 
-def classifier_of(model: Model) -> Classifier:
+def classifier_of(model: Model) -> LogitNetwork:
     """Returns what bounds need to know of a classifier, or says why it has none.
 
     Example:
@@ -200,7 +200,7 @@ def classifier_of(model: Model) -> Classifier:
         )
     network: Network = from_spec(spec["network"], Network)
     steps_of(network)
-    return Classifier(network, likelihood)
+    return LogitNetwork(network, likelihood)
 
 
 class RobustDraws(NamedTuple):
@@ -221,7 +221,7 @@ class RobustDraws(NamedTuple):
 class _IsRobust:
     """Whether one draw gives the label to every point of the ball, for certain."""
 
-    classifier: Classifier
+    classifier: LogitNetwork
     bounds: Bounds
     ball: Ball
 

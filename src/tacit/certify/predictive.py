@@ -3,7 +3,7 @@
 A prediction is the argmax of a mean over draws. What counts is, for each pair of classes, a lower
 bound of how far the mean score of one exceeds that of the other, at all inputs in the ball at once;
 the mean of the draws' own lower bounds is one. It is tempting to average the softmax of each draw's
-worst logits and to take its argmax. That is no certificate: it compares the least probability of
+worst logits and to take its argmax. That is not a certificate: it compares the least probability of
 the label with probabilities of the others that are not their largest.
 
 The certificate is for the predictor whose accuracy is reported: the same finite set of draws, and
@@ -25,8 +25,8 @@ import numpy as np
 from tacit import _check
 from tacit.certify.draws import (
     Bounds,
-    Classifier,
     Linear,
+    LogitNetwork,
     classifier_of,
     mean_over_draws,
 )
@@ -162,7 +162,7 @@ class Certificate:
 class _Margins:
     """One draw's scores, bounds of their differences, and the sizes of all."""
 
-    classifier: Classifier
+    classifier: LogitNetwork
     predictor: Predictor
     bounds: Bounds
     ball: Ball

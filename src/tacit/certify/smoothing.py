@@ -31,7 +31,7 @@ from tacit.typing import Array, Key, Params, Scalar, Tree
 
 __all__ = ["ABSTAINED", "Smoothed", "smooth"]
 
-Counts: TypeAlias = NDArray[np.int64]
+_Counts: TypeAlias = NDArray[np.int64]
 
 ABSTAINED = -1
 """The class of an input whose vote is not clear."""
@@ -45,7 +45,7 @@ class Smoothed(NamedTuple):
       radius: within which the class is certain, with the confidence asked for; 0 if abstained.
     """
 
-    predicted: Counts
+    predicted: _Counts
     radius: Floats
 
     def certified_accuracy(self, y: Array, radius: float, *, level: float = 0.95) -> Interval:
@@ -111,7 +111,7 @@ def smooth(
     # The draws of `predict` come from this key by `fold_in`; what is split off is independent.
     _, noise_key = jax.random.split(key)
 
-    def votes(row: int, start: int, num_copies: int) -> Counts:
+    def votes(row: int, start: int, num_copies: int) -> _Counts:
         """Returns how many noisy copies, numbered from ``start``, are given each class."""
         row_key, end = jax.random.fold_in(noise_key, row), start + num_copies
         batches = [

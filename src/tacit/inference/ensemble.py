@@ -248,7 +248,7 @@ class Ensemble:
             if isinstance(records, Table):  # it reads what is drawn, from all rows alike
                 raise InvalidArgumentError(
                     "an Ensemble has its table in memory, cut into the rows of its members; got one"
-                    " on the host. Give it as records, or fit a method that is no Ensemble."
+                    " on the host. Give it as records, or fit a method that is not an Ensemble."
                 )
             return own_members(records, keys, states)
 

@@ -312,8 +312,8 @@ class HMC:
         loss = _loss(objective)
 
         def rise_per_distance(record: Record, key: Key) -> Scalar:
-            # A record with no finite loss at the new position speaks against going there, as
-            # loudly as the clip lets it; left as it is it would count as indifferent.
+            # A record with no finite loss at the new position counts against it as much as the
+            # clip allows; without this it would not count at all.
             before, after = (_finite(loss(params, record, key)) for params in ends)
             return jnp.clip((before - after) / unit, -_HUGE, _HUGE)
 
@@ -388,6 +388,6 @@ def _kinetic_drop(before: Tree, after: Tree, mass: Tree) -> Scalar:
 
 
 def _log_acceptance(log_ratio: Scalar, variance: Scalar) -> Scalar:
-    """Returns the log probability of acceptance; where that is no number, of none."""
+    """Returns the log probability of acceptance; where that is not a number, of none."""
     penalised = log_ratio - 0.5 * variance
     return jnp.where(jnp.isnan(penalised), -jnp.inf, jnp.minimum(penalised, 0.0))

@@ -42,7 +42,7 @@ __all__ = [
 
 State: TypeAlias = Any
 Info: TypeAlias = Any
-Shared: TypeAlias = Any
+_Shared: TypeAlias = Any
 
 
 class Kernel(NamedTuple):
@@ -90,7 +90,7 @@ class Method(Protocol):
         ...
 
 
-Kind = TypeVar("Kind", bound=type)
+_Kind = TypeVar("_Kind", bound=type)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,14 +166,14 @@ def declare(
     citations: tuple[str, ...] = (),
     relative_rate: float = 1.0,
     is_chain: bool = False,
-) -> Callable[[Kind], Kind]:
+) -> Callable[[_Kind], _Kind]:
     """Declares a method, so that it is reachable by its name; the arguments are `Declaration`'s.
 
     Raises:
       InvalidArgumentError: if another class has the name.
     """
 
-    def register(method: Kind) -> Kind:
+    def register(method: _Kind) -> _Kind:
         declaration = Declaration(
             method=method,
             name=name,
@@ -296,9 +296,9 @@ class Objective(NamedTuple):
     """
 
     init: Callable[[Key], Params]
-    shared: Callable[[Key], Shared]
-    record_loss: Callable[[Params, Shared, Tree, Key], Scalar]
-    regulariser: Callable[[Params, Shared], Scalar]
+    shared: Callable[[Key], _Shared]
+    record_loss: Callable[[Params, _Shared, Tree, Key], Scalar]
+    regulariser: Callable[[Params, _Shared], Scalar]
 
 
 def objective_of(model: Model) -> Objective:
@@ -372,6 +372,6 @@ def potential_gradient(
     return add_regulariser(estimate, objective, params, shared)
 
 
-def add_regulariser(estimate: Tree, objective: Objective, params: Params, shared: Shared) -> Tree:
+def add_regulariser(estimate: Tree, objective: Objective, params: Params, shared: _Shared) -> Tree:
     """Adds the exact gradient of the data-independent part."""
     return jax.tree.map(jnp.add, estimate, jax.grad(objective.regulariser)(params, shared))

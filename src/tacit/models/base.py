@@ -196,7 +196,7 @@ class FrontEnd(Protocol):
         ...
 
 
-Kind = TypeVar("Kind", bound=type)
+_Kind = TypeVar("_Kind", bound=type)
 
 
 class _Part(NamedTuple):
@@ -207,7 +207,7 @@ class _Part(NamedTuple):
 _PARTS = Registry[_Part]("part")
 
 
-def part(role: object = None) -> Callable[[Kind], Kind]:
+def part(role: object = None) -> Callable[[_Kind], _Kind]:
     """Registers a frozen dataclass of plain values, so that models made of it can be saved.
 
     Fields may hold numbers, text, None, members of an enumeration, tuples of these, and other
@@ -229,7 +229,7 @@ def part(role: object = None) -> Callable[[Kind], Kind]:
       {'kind': 'HalfFlat', 'share': 0.5}
     """
 
-    def register(kind: Kind) -> Kind:
+    def register(kind: _Kind) -> _Kind:
         settings = vars(kind).get("__dataclass_params__")
         if settings is None or not settings.frozen:
             raise InvalidArgumentError(

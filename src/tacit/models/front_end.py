@@ -1,11 +1,9 @@
 """Front ends: fixed features of a record, which depend on no data, before a network that is learnt.
 
-Images of the world have strokes, edges and surfaces in common. So have these, and they are drawn by
-chance alone: what is learnt from them is learnt from no one.
-
 Scattering features of neighbouring places and orientations are much alike, so a private model
-spends most of its budget on a few directions that vary most. What is usual is seen on drawings made
-by chance (`draw_shapes`), so nothing is paid for it.
+spends most of its budget on the few directions that vary most. `Whitened` makes them more equal, by
+what is common in random synthetic images of strokes and surfaces (`draw_shapes`). These depend on
+no data, so it has no privacy cost.
 """
 
 import dataclasses
@@ -45,10 +43,10 @@ __all__ = [
     "with_front_end",
 ]
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 
-def draw_shapes(num_images: int, shape: tuple[int, int], *, seed: int = 0) -> Floats:
+def draw_shapes(num_images: int, shape: tuple[int, int], *, seed: int = 0) -> _Floats:
     """Returns drawings of one to six strokes, boxes and ellipses each, with pixels in [0, 1].
 
     Args:
@@ -65,7 +63,7 @@ def draw_shapes(num_images: int, shape: tuple[int, int], *, seed: int = 0) -> Fl
     return np.stack([_drawing(rng, shape) for _ in range(num_images)])
 
 
-def _drawing(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+def _drawing(rng: np.random.Generator, shape: tuple[int, int]) -> _Floats:
     image = np.zeros(shape)
     for _ in range(rng.integers(1, 7)):
         kind, brightness = rng.random(), rng.uniform(0.3, 1.0)
@@ -74,7 +72,7 @@ def _drawing(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
     return image
 
 
-def _stroke(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+def _stroke(rng: np.random.Generator, shape: tuple[int, int]) -> _Floats:
     """Draws a quadratic Bézier curve with a pen; edges are smooth over one pixel."""
     rows, columns = np.indices(shape)
     ends = rng.uniform(0.1, 0.9, (3, 2)) * shape
@@ -85,7 +83,7 @@ def _stroke(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
     return np.clip(width + 0.5 - np.sqrt(squares.min(axis=-1)), 0, 1)
 
 
-def _surface(rng: np.random.Generator, shape: tuple[int, int], *, is_box: bool) -> Floats:
+def _surface(rng: np.random.Generator, shape: tuple[int, int], *, is_box: bool) -> _Floats:
     """Draws a box or an ellipse, turned by any angle."""
     rows, columns = np.indices(shape)
     centre = rng.uniform(0.2, 0.8, 2) * shape
@@ -102,8 +100,8 @@ def _surface(rng: np.random.Generator, shape: tuple[int, int], *, is_box: bool) 
 class Whitening:
     """An affine map ``(x - mean) @ matrix``."""
 
-    mean: Floats
-    matrix: Floats
+    mean: _Floats
+    matrix: _Floats
 
     def __call__(self, x: Array) -> Array:
         """Returns the map of a vector, in its precision."""

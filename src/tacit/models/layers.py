@@ -20,8 +20,8 @@ from tacit.typing import Array, Key
 
 __all__ = [
     "Activation",
+    "Extent",
     "Layer",
-    "Pair",
     "average_pool",
     "conv",
     "dense",
@@ -92,7 +92,7 @@ def check_activation(activation: object) -> None:
 
 
 Layer: TypeAlias = dict[str, Array]
-Pair: TypeAlias = tuple[int, int]
+Extent: TypeAlias = tuple[int, int]
 
 
 def init_layer(key: Key, shape: tuple[int, ...], *, before: Activation) -> Layer:
@@ -129,7 +129,7 @@ def dense(layer: Mapping[str, Array], x: Array) -> Array:
     return x @ layer["kernel"] + layer["bias"]
 
 
-def conv(layer: Mapping[str, Array], x: Array, *, stride: Pair, padding: Pair) -> Array:
+def conv(layer: Mapping[str, Array], x: Array, *, stride: Extent, padding: Extent) -> Array:
     """Returns the cross-correlation of an image ``(height, width, channels)`` with a kernel.
 
     Args:
@@ -155,7 +155,9 @@ def conv(layer: Mapping[str, Array], x: Array, *, stride: Pair, padding: Pair) -
     return out[0] + layer["bias"]
 
 
-def _fold_stride(x: Array, kernel: Array, *, stride: Pair, padding: Pair) -> tuple[Array, Array]:
+def _fold_stride(
+    x: Array, kernel: Array, *, stride: Extent, padding: Extent
+) -> tuple[Array, Array]:
     """Moves the positions within a stride to channels: the same sums with stride one."""
     (down, right), (height, width) = stride, kernel.shape[:2]
     x = jnp.pad(x, [(pad, pad) for pad in padding] + [(0, 0)])
@@ -169,7 +171,7 @@ def _fold_stride(x: Array, kernel: Array, *, stride: Pair, padding: Pair) -> tup
     return x, folded.reshape(height // down, width // right, -1, kernel.shape[-1])
 
 
-def max_pool(x: Array, *, window: Pair, stride: Pair) -> Array:
+def max_pool(x: Array, *, window: Extent, stride: Extent) -> Array:
     """Returns the maximum of each window of an image ``(height, width, channels)``.
 
     Where two entries tie for the maximum, the gradient is shared between them.
@@ -181,7 +183,7 @@ def max_pool(x: Array, *, window: Pair, stride: Pair) -> Array:
     return _pool(jnp.maximum, x, window=window, stride=stride)
 
 
-def average_pool(x: Array, *, window: Pair, stride: Pair) -> Array:
+def average_pool(x: Array, *, window: Extent, stride: Extent) -> Array:
     """Returns the mean of each window of an image ``(height, width, channels)``.
 
     Example:
@@ -192,7 +194,7 @@ def average_pool(x: Array, *, window: Pair, stride: Pair) -> Array:
 
 
 def _pool(
-    combine: Callable[[Array, Array], Array], x: Array, *, window: Pair, stride: Pair
+    combine: Callable[[Array, Array], Array], x: Array, *, window: Extent, stride: Extent
 ) -> Array:
     for axis in (0, 1):
         reach = (x.shape[axis] - window[axis]) // stride[axis] * stride[axis] + 1
@@ -204,7 +206,7 @@ def _pool(
     return x
 
 
-def windows(x: Array, *, window: Pair, stride: Pair) -> Array:
+def windows(x: Array, *, window: Extent, stride: Extent) -> Array:
     """Returns the entries of each window of an image, along one more axis at the end.
 
     Example:

@@ -13,7 +13,7 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.models import layers
 from tacit.models.base import Network, part
-from tacit.models.layers import Activation, Pair, check_activation
+from tacit.models.layers import Activation, Extent, check_activation
 from tacit.models.steps import (
     Activate,
     Average,
@@ -173,7 +173,7 @@ class EmbeddingBag:
 Shape: TypeAlias = tuple[int, int, int]
 
 
-def _pair(value: int | Pair) -> Pair:
+def _pair(value: int | Extent) -> Extent:
     return value if isinstance(value, tuple) else (value, value)
 
 
@@ -191,7 +191,9 @@ def _is_whole(value: object, minimum: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= minimum
 
 
-def _num_positions(shape: Shape, window: int | Pair, stride: int | Pair, padding: Pair) -> Pair:
+def _num_positions(
+    shape: Shape, window: int | Extent, stride: int | Extent, padding: Extent
+) -> Extent:
     rows, columns = (
         (shape[axis] + 2 * padding[axis] - _pair(window)[axis]) // _pair(stride)[axis] + 1
         for axis in (0, 1)
@@ -216,9 +218,9 @@ class Conv:
     """
 
     features: int
-    kernel: int | Pair
-    stride: int | Pair = 1
-    padding: int | Pair = 0
+    kernel: int | Extent
+    stride: int | Extent = 1
+    padding: int | Extent = 0
 
     def __post_init__(self) -> None:
         _check.positive_integer(features=self.features)
@@ -241,8 +243,8 @@ class MaxPool:
       (13, 13, 16)
     """
 
-    window: int | Pair
-    stride: int | Pair
+    window: int | Extent
+    stride: int | Extent
 
     def __post_init__(self) -> None:
         _check_pair(window=self.window, stride=self.stride)
@@ -262,8 +264,8 @@ class AveragePool:
       (4, 4, 1)
     """
 
-    window: int | Pair
-    stride: int | Pair
+    window: int | Extent
+    stride: int | Extent
 
     def __post_init__(self) -> None:
         _check_pair(window=self.window, stride=self.stride)

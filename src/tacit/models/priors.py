@@ -139,7 +139,7 @@ class PerLeafPrior:
         """Returns the normalised log density, summed over all leaves.
 
         Raises:
-          InvalidArgumentError: if an override names no leaf, which is surely a slip.
+          InvalidArgumentError: if an override names no leaf.
         """
         leaves = jax.tree.leaves(params)
         pairs = zip(self._priors(params), leaves, strict=True)

@@ -1,4 +1,4 @@
-"""Steps: a network as the list of maps it is made of, for whoever must walk it.
+"""Steps: a network as the list of maps it is made of, for code that must walk through it.
 
 Evaluation runs the list forwards, interval bounds too, linear bounds run it backwards. A step says
 what it does once; that it is affine, or monotone, is all that bounds need to know.
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from tacit.errors import InvalidArgumentError
 from tacit.models import layers
 from tacit.models.base import FrontEnd, Network
-from tacit.models.layers import Activation, Pair
+from tacit.models.layers import Activation, Extent
 from tacit.typing import Array, Input, Key, Params
 
 __all__ = [
@@ -107,8 +107,8 @@ class Convolve:
     """The convolution with the parameters ``name``."""
 
     name: str
-    stride: Pair
-    padding: Pair
+    stride: Extent
+    padding: Extent
 
     def __call__(self, params: Params, x: Array, key: Key) -> Array:
         """Returns the convolution of an image."""
@@ -124,8 +124,8 @@ class Convolve:
 class Average:
     """The mean over windows."""
 
-    window: Pair
-    stride: Pair
+    window: Extent
+    stride: Extent
 
     def __call__(self, params: Params, x: Array, key: Key) -> Array:
         """Returns the means of an image's windows."""
@@ -160,8 +160,8 @@ class Drop:
 class Maximum:
     """The maximum over windows."""
 
-    window: Pair
-    stride: Pair
+    window: Extent
+    stride: Extent
 
     def __call__(self, params: Params, x: Array, key: Key) -> Array:
         """Returns the maxima of an image's windows."""

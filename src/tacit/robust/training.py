@@ -137,7 +137,7 @@ def mixed(
 
     def log_likelihood(params: Params, record: Record, key: Key) -> Scalar:
         if not isinstance(weight, jax.Array) and weight == 0:
-            return worst(params, record, key)  # the clean part would be computed for nothing
+            return worst(params, record, key)  # the clean part would have no weight
         clean = model.log_likelihood(params, record, key)
         return mixing(clean, worst(params, record, key), weight)
 

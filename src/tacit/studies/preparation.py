@@ -35,7 +35,7 @@ from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
 from tacit.privacy.statement import require_adjacency
-from tacit.studies.recipe import TARGET_NOISE, Facts, Recipe, clip_factor, completed
+from tacit.studies.recipe import TARGET_NOISE, Recipe, TableFacts, clip_factor, completed
 
 __all__ = ["LARGEST", "Prepared", "budget_left", "prepare", "with_noise"]
 
@@ -110,7 +110,7 @@ def prepare(
     _check.positive_integer(num_records=num_records)
     _check.positive(noise_scale=noise_scale)
     target = schema.target
-    facts = Facts(
+    facts = TableFacts(
         num_records=num_records,
         num_features=len(schema.feature_names),
         num_classes=len(target.classes) if isinstance(target, Target) else None,

@@ -7,7 +7,7 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.inference.method import table_method
 
-__all__ = ["TARGET_NOISE", "Facts", "Recipe", "clip_factor", "completed"]
+__all__ = ["TARGET_NOISE", "Recipe", "TableFacts", "clip_factor", "completed"]
 
 TARGET_NOISE = 0.3
 """Standard deviation of a numeric target's noise before it is learnt; the range is two."""
@@ -56,7 +56,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class TableFacts:
     """What is public about a table and its budget, and all that defaults may depend on.
 
     Attributes:
@@ -72,14 +72,14 @@ class Facts:
     epsilon: float
 
 
-def completed(recipe: Recipe, facts: Facts) -> Recipe:
+def completed(recipe: Recipe, facts: TableFacts) -> Recipe:
     """Returns the recipe with every setting but the clip norm, which needs the model.
 
     Guarantee:
       Depends on public facts only; two tables of one size get the same recipe.
 
     Example:
-      >>> facts = Facts(num_records=500, num_features=20, num_classes=2, epsilon=1.0)
+      >>> facts = TableFacts(num_records=500, num_features=20, num_classes=2, epsilon=1.0)
       >>> completed(Recipe(), facts).hidden
       ()
     """
@@ -92,7 +92,7 @@ def completed(recipe: Recipe, facts: Facts) -> Recipe:
     return replace(done, batch_size=min(done.batch_size, facts.num_records))
 
 
-def clip_factor(facts: Facts) -> float:
+def clip_factor(facts: TableFacts) -> float:
     """Returns the clip norm as a multiple of the median gradient norm of synthetic records.
 
     Clipping below the median halves the noise for a little bias, but distorts probabilities and
@@ -103,11 +103,11 @@ def clip_factor(facts: Facts) -> float:
     return 0.5 if facts.num_classes is not None else 1.5
 
 
-def _is_large(facts: Facts) -> bool:
+def _is_large(facts: TableFacts) -> bool:
     return facts.num_records >= 10_000
 
 
-def _of_a_large_table(facts: Facts) -> dict[str, Any]:
+def _of_a_large_table(facts: TableFacts) -> dict[str, Any]:
     return {
         "hidden": (32,),
         "num_steps": 400,
@@ -117,7 +117,7 @@ def _of_a_large_table(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _of_a_small_table(facts: Facts) -> dict[str, Any]:
+def _of_a_small_table(facts: TableFacts) -> dict[str, Any]:
     # How far a run may go in all: noise grows with that as the signal does, but the signal ends.
     # Losses of numbers are steep once their noise is learnt to be small.
     longest, slope = (300.0, 2.0) if facts.num_classes is not None else (100.0, 0.05)
