@@ -15,7 +15,13 @@ from scipy import stats
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.cost import ConditionedPoissonDpEvent
 from tacit.privacy.drawing import first_occurrences, shuffled, size_table, uniform_indices
-from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
+from tacit.privacy.sampling import (
+    FixedBatch,
+    FullBatch,
+    PoissonBatch,
+    StatedBatch,
+    UnstatedBatch,
+)
 from tacit.rng import seeded_key
 
 
@@ -349,3 +355,24 @@ def test_a_table_smaller_than_the_batch_has_room_for_is_drawn_without_repeats(nu
     # Each slot is used as often as any other, within five standard errors.
     used = np.asarray(batches.mask).mean(0)
     assert np.abs(used - used.mean()).max() < 5 * np.sqrt(0.25 / 400)
+
+
+def test_a_stated_batch_is_all_rows_that_are_shown_and_costs_what_is_stated():
+    stated = PoissonBatch(num_records=100, batch_size=10)
+    batch = StatedBatch(stated=stated, mask=jnp.array([True, True, False]))
+    drawn = batch.draw(seeded_key(0))
+    assert drawn.indices.tolist() == [0, 1, 2]
+    assert drawn.mask.tolist() == [True, True, False]
+    assert (batch.num_records, batch.public_records) == (3, 100)
+    assert (batch.rate, batch.inclusion_rate) == (stated.rate, stated.inclusion_rate)
+    assert batch.cost(2.0) == stated.cost(2.0)
+
+
+def test_a_batch_of_which_nothing_is_stated_is_not_amplified_and_cannot_be_drawn():
+    batch = UnstatedBatch(num_records=100, batch_size=10.0)
+    assert batch.cost(2.0) == dp_accounting.GaussianDpEvent(2.0)
+    assert batch.inclusion_rate == 0.1
+    with pytest.raises(InvalidArgumentError, match="sampling must say how batches are drawn"):
+        batch.draw(seeded_key(0))
+    with pytest.raises(InvalidArgumentError, match="batch_size must be at most"):
+        UnstatedBatch(num_records=10, batch_size=11)

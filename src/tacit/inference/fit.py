@@ -131,12 +131,7 @@ def fit(
     budget.warn_if_delta_is_large(plan.method.public_records)
     # All that could fail is made now: nothing may go wrong once records were read and paid for.
     statement = _statement(plan, run, is_charged=ledger is not None)
-    checkpoint = run.execute(
-        adjacency=budget.accountant.adjacency,
-        ledger=ledger,
-        progress=progress,
-        on_chunk=on_chunk,
-    )
+    checkpoint = run.execute(ledger=ledger, progress=progress, on_chunk=on_chunk)
     statement = replace(
         statement, date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     )

@@ -151,6 +151,7 @@ class ChainRun:
     Attributes:
       course: what is executed.
       compiled: the kernel.
+      state: the shapes of one chain's state.
       records: the table.
       start: where it begins.
       claim: what may be stated of the whole run.
@@ -161,6 +162,7 @@ class ChainRun:
 
     course: Course
     compiled: Compiled
+    state: Tree
     records: Tree
     start: Start
     claim: Claim
@@ -183,11 +185,11 @@ class ChainRun:
         """Returns a run that the budget allows, with all that led to its start, or raises."""
         num_steps, kernel = course.num_steps, compiled.kernel
         _require_fitting_table(course, records)
-        shape = jax.eval_shape(kernel.init, seeded_key(0))
-        _require_fitting_start(course, shape, start)
+        state = jax.eval_shape(kernel.init, seeded_key(0))
+        _require_fitting_start(course, state, start)
         chunk_steps = math.ceil(num_steps / _NUM_CHUNKS) if chunk_steps is None else chunk_steps
         _check.positive_integer(chunk_steps=chunk_steps)
-        feed = feed_of(records, kernel, shape, num_chains=course.num_chains)
+        feed = feed_of(records, kernel, state, num_chains=course.num_chains)
         made = course.cost_between(start.step, num_steps)
         cost = start.cost + Cost(made, is_secure=seed is None)
         declared = start.declared
@@ -199,6 +201,7 @@ class ChainRun:
         return cls(
             course=course,
             compiled=compiled,
+            state=state,
             records=records,
             start=start,
             claim=claim,
@@ -215,7 +218,6 @@ class ChainRun:
     def execute(
         self,
         *,
-        adjacency: Adjacency,
         ledger: Ledger | None = None,
         progress: OnProgress | None = None,
         on_chunk: Callable[[Checkpoint], None] | None = None,
@@ -229,7 +231,6 @@ class ChainRun:
           for before it is dispatched.
 
         Args:
-          adjacency: of the budget, which the ledger's must be.
           ledger: is asked first, and charged for each chunk.
           progress: is told steps and epsilon after each chunk.
           on_chunk: receives a checkpoint after each chunk.
@@ -243,7 +244,7 @@ class ChainRun:
             self.records,
             start=start,
             is_secure=self.seed is None,
-            adjacency=adjacency,
+            adjacency=self.claim.budget.accountant.adjacency,
         )
         key = shared_fresh_key() if self.seed is None else seeded_key(self.seed)
         chains = Chains(
@@ -292,20 +293,19 @@ class ChainRun:
 
     def _require_no_table(self) -> None:
         key, kernel = seeded_key(0), self.compiled.kernel
-        shape = jax.eval_shape(kernel.init, key)
         require_no_table(kernel.init, key, records=self.records)
         step = functools.partial(step_on_table, kernel)
-        require_no_table(step, key, shape, self.records, records=self.records)
+        require_no_table(step, key, self.state, self.records, records=self.records)
 
     def _require_agreement(self) -> None:
         """Raises unless all processes of the run are about to do the same."""
-        course, shape = self.course, jax.eval_shape(self.compiled.kernel.init, seeded_key(0))
+        course = self.course
         whole = self.cost_until(course.num_steps).event
         require_same_everywhere(
             records=str((course.num_records, as_table(self.records).record)),
             mesh=describe_mesh(mesh_of(self.records)),
             plan=str((event_to_json(whole), tuple(course.kept_steps), self.chunk_steps)),
-            states=str((course.num_chains, shape)),
+            states=str((course.num_chains, self.state)),
             seed=str(self.seed),
             resume=str(self.start.step),
         )
@@ -321,8 +321,8 @@ def _require_fitting_table(course: Course, records: Tree) -> None:
     require_shared_chains(course.num_chains, mesh_of(records))
 
 
-def _require_fitting_start(course: Course, shape: Tree, start: Start) -> None:
-    wanted = jax.tree.map(lambda leaf: (course.num_chains, *leaf.shape), shape)
+def _require_fitting_start(course: Course, state: Tree, start: Start) -> None:
+    wanted = jax.tree.map(lambda leaf: (course.num_chains, *leaf.shape), state)
     found = wanted if start.states is None else jax.tree.map(jnp.shape, start.states)
     if found != wanted:
         raise InvalidArgumentError(

@@ -205,7 +205,7 @@ def run_steps(
         ),
         seed=prepared.seed,
     )
-    made = run.execute(adjacency=budget.accountant.adjacency, ledger=ledger, progress=progress)
+    made = run.execute(ledger=ledger, progress=progress)
     last = StepState(*jax.tree.map(lambda leaf: leaf[0], made.states))
     losses = made.info.loss[0] if method.has_losses else jnp.full(num_steps, jnp.nan)
     return state.moved_to(last), losses, made.run_id
