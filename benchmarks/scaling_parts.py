@@ -27,7 +27,7 @@ from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
 from tacit.tables import device_mesh
 from tacit.tables.base import sum_over_devices
-from tacit.tables.mesh import everywhere
+from tacit.tables.distributed import everywhere
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["NUM_READ", "PartsTask"]

@@ -56,6 +56,7 @@ ALLOWED = {
     "synthetic": {"numpyro", "models", "data", "metrics"},
     "audit": {"inference", "privacy", "models", "posterior", "metrics"},
     "studies": {
+        "_artefact",
         "inference",
         "privacy",
         "models",
@@ -71,6 +72,7 @@ ALLOWED = {
     "estimators": {"studies", "inference", "privacy", "models", "metrics", "data"},
     "report": {"studies", "inference", "numpyro", "privacy", "metrics", "data"},
     "cli": {
+        "_artefact",
         "report",
         "audit",
         "certify",

@@ -7,6 +7,7 @@ between the two, the new JSON is still there under its other name and seals the 
 guards against accidents, not against forgery. Nothing is pickled.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,10 +21,19 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from tacit.errors import PrivacyWarning, TacitError
+from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
 from tacit.typing import Tree
 
-__all__ = ["flatten", "read", "unflatten", "warn_before_publishing", "write"]
+__all__ = [
+    "flatten",
+    "read",
+    "read_text",
+    "unflatten",
+    "warn_before_publishing",
+    "write",
+    "write_json",
+    "write_text",
+]
 
 FORMAT_VERSION = 1
 
@@ -224,3 +234,37 @@ def _sync(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def read_text(path: Path, *, what: str) -> str:
+    """Returns the text of a file, or raises with what it was to be."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or "it cannot be opened"
+    except UnicodeDecodeError:
+        reason = "not UTF-8 text"
+    raise InvalidArgumentError(f"{what} must be a file; {str(path)!r} cannot be read ({reason}).")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file in full or not at all; what was there before stays until then."""
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise TacitError(
+            f"{path} cannot be written ({error.strerror}). Choose a place that can be written and"
+            " has space left."
+        ) from None
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Writes a document that any JSON reader takes."""
+    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")

@@ -24,7 +24,7 @@ from scipy.special import ndtri, softmax
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.metrics.intervals import Band
+from tacit.metrics.calibration import Band
 from tacit.metrics.scores import Floats, classified
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.charging import charged_key

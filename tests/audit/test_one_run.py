@@ -14,7 +14,7 @@ from tacit.audit.bounds import (
 )
 from tacit.audit.runs import coins, membership_figures, one_run_result
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.trade_off import gaussian_mu
+from tacit.privacy.interpretation import gaussian_mu
 
 DATA = AuditedData(name="test", num_records=1, public=True, statement="synthetic")
 

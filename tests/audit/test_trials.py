@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 from tacit.audit.bounds import _rates, trial_bound
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.trade_off import TradeOff
+from tacit.privacy.interpretation import TradeOff
 
 CLAIM = TradeOff.gaussian(1.0)
 

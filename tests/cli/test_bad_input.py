@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cli.tables import ILL, invoke, write_patients
 from tacit import cli
-from tacit.data import Schema, _toml
+from tacit.data import Schema
+from tacit.data.schema import toml_of
 from tacit.errors import TacitError
 
 QUICK = settings(
@@ -106,7 +107,7 @@ def schemas(draw):
     # Plain values come before tables.
     ordered = dict(sorted(document.items(), key=lambda item: isinstance(item[1], dict)))
     try:
-        return _toml.dumps(ordered)
+        return toml_of(ordered)
     except TypeError:  # a value that TOML has not
         return "[target]"
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import CategoricalColumn, NumericColumn, NumericTarget, Scale, Schema, Target, _toml
+from tacit.data import (
+    CategoricalColumn,
+    NumericColumn,
+    NumericTarget,
+    Scale,
+    Schema,
+    Target,
+)
+from tacit.data.schema import toml_of
 from tacit.errors import InvalidArgumentError
 
 SCHEMA = Schema(
@@ -172,24 +180,24 @@ def test_a_wrong_schema_file_is_refused_with_the_place(text, message):
 
 def test_the_writer_of_toml_agrees_with_pythons_reader():
     document = {"a": 1, "b": [1.5, 'x\n"\x7f\\é😀'], "t": {"u": {"c d": 1e300}, "empty": {}}}
-    assert tomllib.loads(_toml.dumps(document)) == document
+    assert tomllib.loads(toml_of(document)) == document
 
 
 def test_short_lists_are_written_on_one_line_and_long_ones_are_not():
     document = {"knots": [0.5, 2], "none": [], "names": [f"a name, {i}\n" for i in range(20)]}
-    text = _toml.dumps(document)
+    text = toml_of(document)
     assert text.startswith("knots = [0.5, 2]\nnone = []\nnames = [\n")
     assert max(map(len, text.splitlines())) <= 96
     assert tomllib.loads(text) == document
 
 
 def test_the_writer_of_toml_writes_numpy_numbers_as_numbers():
-    assert _toml.dumps({"a": np.float64(0.1), "b": np.int64(3)}) == "a = 0.1\nb = 3\n"
+    assert toml_of({"a": np.float64(0.1), "b": np.int64(3)}) == "a = 0.1\nb = 3\n"
 
 
 def test_the_writer_of_toml_refuses_what_it_does_not_know():
     with pytest.raises(TypeError, match="not TOML serializable"):
-        _toml.dumps({"a": None})
+        toml_of({"a": None})
 
 
 WEEKS = Schema(

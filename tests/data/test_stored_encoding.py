@@ -21,7 +21,7 @@ from tacit.data import (
 )
 from tacit.data.csv import read_csv, to_numbers, typed
 from tacit.data.frames import read_frames, whole_units
-from tacit.data.stored.files import digest_of
+from tacit.data.record_files import digest_of
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from data.stored_tables import assert_same, rows, table, units
 from tacit import InvalidArgumentError, TacitError
 from tacit.data import open_records, write_records
-from tacit.data.stored.files import GrowingArray
+from tacit.data.record_files import GrowingArray
 from tacit.typing import Record
 
 

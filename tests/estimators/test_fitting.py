@@ -15,7 +15,7 @@ from tacit.privacy.cost import Cost, count_releases
 from tacit.privacy.sampling import FullBatch
 from tacit.privacy.statement.fields import checksum
 from tacit.studies import Recipe, fit_table, load_fitted_table, prepare
-from tacit.studies.recipe import TableFacts, completed
+from tacit.studies.preparation import TableFacts, completed
 
 BUDGET = Budget(epsilon=5.0, delta=1e-3)
 TRAIN, TEST = patients(), patients(seed=1)

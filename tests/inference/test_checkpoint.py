@@ -17,7 +17,7 @@ from tacit import _artefact
 from tacit.data import as_records
 from tacit.errors import TacitError
 from tacit.inference import SGD, Plan, load_checkpoint, save_checkpoint
-from tacit.inference.checkpoint import Checkpoint
+from tacit.inference.chains import Checkpoint
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.posterior import load_posterior
 from tacit.privacy.cost import Cost

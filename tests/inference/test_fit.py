@@ -432,7 +432,7 @@ def test_an_edited_checkpoint_is_found_out(model, records, tmp_path):
 
 def test_a_checkpoint_made_with_other_noise_is_not_resumed(model, records, tmp_path, monkeypatch):
     result = fit(plan(2), model, records, budget=BUDGET, seed=0)
-    monkeypatch.setattr("tacit.inference.checkpoint.ARITHMETIC", "float32")
+    monkeypatch.setattr("tacit.inference.chains.ARITHMETIC", "float32")
     save_checkpoint(result.checkpoint, tmp_path)
     monkeypatch.undo()
     with pytest.raises(TacitError, match="with other noise"):

@@ -21,11 +21,10 @@ from tacit.privacy.accounting import (
     Adjacency,
     CLTApproximation,
     delta,
+    divergences,
     epsilon,
     losses,
-    pairs,
     releases,
-    renyi,
     round_up,
 )
 from tacit.privacy.cost import ConditionedPoissonDpEvent
@@ -190,7 +189,7 @@ def test_pld_agrees_with_dp_accounting(cost, adjacency):
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.7), (0.3, 1.5), (0.9, 4.0), (0.1, 0.3)])
 def test_renyi_divergences_equal_adaptive_quadrature(rate, noise):
-    divergences = renyi.poisson(rate, noise)
+    found = divergences.poisson(rate, noise)
     for order in (1.1, 2.5, 3.0, 7.3, 12.0):
 
         def integrand(u, order=order):
@@ -199,7 +198,7 @@ def test_renyi_divergences_equal_adaptive_quadrature(rate, noise):
 
         ends = (-12.0, order / noise + 12.0)
         moment, _ = quad(integrand, *ends, points=[0.0, order / noise], limit=500, epsrel=1e-12)
-        computed = divergences[np.argmin(np.abs(order - renyi.ORDERS))]
+        computed = found[np.argmin(np.abs(order - divergences.ORDERS))]
         assert computed == pytest.approx(np.log(moment) / (order - 1), rel=1e-8)
 
 
@@ -212,12 +211,14 @@ def test_rdp_is_close_to_dp_accounting_and_never_above(rate, noise):
         assert 0.99 * oracle.get_epsilon(at) < value <= oracle.get_epsilon(at) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("pair", [pairs.removal, pairs.replacement], ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "pair", [divergences.removal, divergences.replacement], ids=lambda p: p.__name__
+)
 def test_the_curves_of_pairs_equal_numerical_integration(pair):
     rate, noise = 0.3, 0.8
     x = np.linspace(-15, 15, 200_001)
     present = (1 - rate) * norm.pdf(x, 0, noise) + rate * norm.pdf(x, 1, noise)
-    if pair is pairs.removal:
+    if pair is divergences.removal:
         other = norm.pdf(x, 0, noise)
     else:
         other = (1 - rate) * norm.pdf(x, 0, noise) + rate * norm.pdf(x, -1, noise)
@@ -233,7 +234,7 @@ def test_the_curves_of_pairs_equal_numerical_integration(pair):
 
 @pytest.mark.parametrize("interval", [1e-3, 0.1])
 def test_discretisation_only_ever_raises_the_curve(interval):
-    for pair in (pairs.removal(0.2, 0.7), pairs.replacement(0.2, 0.7)):
+    for pair in (divergences.removal(0.2, 0.7), divergences.replacement(0.2, 0.7)):
         grid = losses.discretise(pair, interval)
         at = np.linspace(0.0, 8.0, 57)
         exact = pair.forward.delta(at)
@@ -568,7 +569,7 @@ def test_a_delta_below_the_resolution_of_doubles_still_has_an_epsilon():
 
 
 def test_a_composition_counts_the_rounding_of_the_transform_as_loss():
-    part = losses.discretise(pairs.removal(0.01, 1.0), 1e-3)
+    part = losses.discretise(divergences.removal(0.01, 1.0), 1e-3)
     few, many = losses.compose([(part, 10)]), losses.compose([(part, 10_000)])
     assert 0 < few.infinite < many.infinite < 1e-10
 

@@ -17,7 +17,7 @@ import tacit
 from laws.planting import plant
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGHMC, SGLD
-from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency, delta, epsilon, renyi
+from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency, delta, divergences, epsilon
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import (
     ConditionedPoissonDpEvent,
@@ -276,7 +276,7 @@ def test_renyi_divergences_cover_numerical_integration(batch, adjacency):
             return without + (1 - without) * quad(integrand, -15, 40, limit=400)[0]
 
         true = max(math.log(moment(order)), math.log(moment(1 - order))) / (order - 1)
-        bound = found[list(renyi.ORDERS).index(order)]
+        bound = found[list(divergences.ORDERS).index(order)]
         assert true <= bound * (1 + 1e-9) <= true * (1 + 1e-4)
 
 

@@ -16,8 +16,14 @@ from tacit.errors import InvalidArgumentError, TacitError
 from tacit.privacy.accounting import GDP
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import event_to_json
-from tacit.privacy.interpretation import explain, explain_cost, explain_statement
-from tacit.privacy.trade_off import TradeOff, gaussian_mu, posterior_probability
+from tacit.privacy.interpretation import (
+    TradeOff,
+    explain,
+    explain_cost,
+    explain_statement,
+    gaussian_mu,
+    posterior_probability,
+)
 from tacit.report.figures import trade_off_figure
 
 RATES = np.array([1e-4, 1e-3, 0.01, 0.05, 0.2, 0.5, 0.9])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError, UnprovenAccountingError
-from tacit.privacy.accounting import PLD, RDP, Adjacency, renyi
-from tacit.privacy.accounting.pairs import gaussian_epsilon
+from tacit.privacy.accounting import PLD, RDP, Adjacency, divergences
+from tacit.privacy.accounting.divergences import gaussian_epsilon
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.filters import FilterAccountant, GDPFilter, RDPFilter, Spending, filter_from_json
@@ -33,12 +33,12 @@ def poisson(rate, noise, count):
 )
 def test_the_rdp_filter_converts_the_divergences_of_dp_accounting_by_the_mixture(cost):
     rule = RULES[0]
-    accountant = rdp.RdpAccountant(renyi.ORDERS, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant = rdp.RdpAccountant(divergences.ORDERS, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
     accountant.compose(cost)
     # The definition: the least epsilon with z - e^epsilon <= delta F(z), on a fine grid of z.
     u = np.linspace(0, 4, 20_001)[:, np.newaxis]
     with np.errstate(over="ignore"):
-        logs = renyi.ORDERS * u - (renyi.ORDERS - 1) * accountant.rdp
+        logs = divergences.ORDERS * u - (divergences.ORDERS - 1) * accountant.rdp
         mixture = np.exp(logs) @ np.array(rule.weights)
         wanted = math.log(np.max(np.exp(u[:, 0]) - rule.delta * mixture))
     assert rule.spent(rule.weigh(cost), delta=rule.delta) == pytest.approx(wanted, abs=1e-6)

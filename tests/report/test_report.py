@@ -16,7 +16,7 @@ from tacit.audit import LiRA, LossAttack
 from tacit.errors import TacitError
 from tacit.privacy.filters import RDPFilter
 from tacit.privacy.ledger import LedgerFile
-from tacit.report.charts import chart, chart_axes
+from tacit.report.figures import chart, chart_axes
 from tacit.report.html import _references, citations_of, render_report, write_report
 from tacit.studies.run_folder import read_run
 

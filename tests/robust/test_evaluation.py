@@ -89,7 +89,7 @@ def test_a_prediction_that_is_not_a_number_is_never_right():
 
 
 def test_every_radius_is_served_by_one_compilation():
-    from tacit.robust.evaluation import _compiled_attack
+    from tacit.robust.attacks import _compiled_attack
 
     one, x, y = posterior((1.0, 2.0)), X[:7], Y[:7]
     run = _compiled_attack(LINEAR.predict, one.sampler, FGSM(ball=Linf(radius=0.0)))

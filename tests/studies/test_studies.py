@@ -27,7 +27,7 @@ from tacit.studies import (
     read_study,
     resume,
 )
-from tacit.studies.files import read_schema
+from tacit.studies.study import read_schema
 
 RECIPE = Recipe(hidden=(), num_steps=4, clip_norm=1.0)
 

@@ -26,7 +26,7 @@ from scipy.stats import beta, binom
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.scores import Floats
-from tacit.privacy.trade_off import TradeOff
+from tacit.privacy.interpretation import TradeOff
 
 __all__ = [
     "OWNER_SIDE",

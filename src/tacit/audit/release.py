@@ -19,9 +19,9 @@ from tacit import _check
 from tacit.audit.bounds import SYNTHETIC, AuditedData, AuditResult, trial_bound
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
+from tacit.privacy.interpretation import TradeOff
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
-from tacit.privacy.trade_off import TradeOff
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Key, Scalar
 

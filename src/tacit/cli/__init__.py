@@ -39,6 +39,7 @@ _VERBS = {
     "ledger": "The owner's book of everything that was released about a data set.",
 }
 _MODULES = {
+    "audit": "statement",
     "calibrate": "accounting",
     "certify": "evaluate",
     "encode": "schema",

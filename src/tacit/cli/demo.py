@@ -28,7 +28,7 @@ from tacit.cli._options import JsonOption, SeedOption
 from tacit.data import ADULT_SCHEMA, encode_table, load_adult
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference import SGD, SGLD, Fit, Plan, ProgressBar, calibrate, fit
-from tacit.inference.checkpoint import OnProgress
+from tacit.inference.chains import OnProgress
 from tacit.metrics import ClassificationUncertainty, ReliabilityTable
 from tacit.models import MLP, Bernoulli, GaussianPrior, bayesian
 from tacit.posterior import predict

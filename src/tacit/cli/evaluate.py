@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit import _check
+from tacit._artefact import write_text
 from tacit.cli import note
 from tacit.cli._options import (
     JsonOption,
@@ -23,8 +24,8 @@ from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError
 from tacit.report.evaluation_panel import metric_rows
 from tacit.studies import Terms, certify_run, evaluate_run, load_fitted_table
-from tacit.studies.files import read_table, write_text
 from tacit.studies.labelled import OWNERS_EYES
+from tacit.studies.study import read_table
 from tacit.studies.table_fit import prediction_table
 
 __all__ = ["certify_command", "evaluate_command", "predict_command"]

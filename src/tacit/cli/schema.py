@@ -12,6 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tacit import _check, _tree
+from tacit._artefact import write_text
 from tacit.cli import _options, note
 from tacit.cli._options import DeltaOption, JsonOption, hidden_of
 from tacit.data import NumericColumn, NumericTarget, Schema, Target, encode_to_folder
@@ -23,7 +24,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
 from tacit.studies import Prepared, Recipe, prepare
-from tacit.studies.files import read_schema, write_text
+from tacit.studies.study import read_schema
 
 __all__ = ["encode_command", "plan_command", "schema_command"]
 

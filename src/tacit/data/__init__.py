@@ -8,10 +8,10 @@ from tacit.data.columns import (
     Target,
 )
 from tacit.data.frames import ADULT_SCHEMA, load_adult
+from tacit.data.record_source import StoredRecords, map_arrays, open_records
+from tacit.data.record_writing import encode_to_folder, write_records
 from tacit.data.records import as_records, encode_images, encode_table
 from tacit.data.schema import Schema
-from tacit.data.stored.source import StoredRecords, map_arrays, open_records
-from tacit.data.stored.writing import encode_to_folder, write_records
 
 __all__ = [
     "ADULT_SCHEMA",

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tacit.data import _toml
 from tacit.data.columns import Level
 from tacit.data.csv import MISSING_MARKS
+from tacit.data.schema import toml_of
 from tacit.errors import InvalidArgumentError
 
 __all__ = ["WARNING", "Draft", "draft_schema", "is_draft", "rounded_range"]
@@ -243,7 +243,7 @@ def _document(looks: dict[str, _Look], target: str) -> str:
     lines = [f"# {line}" for line in _wrapped(WARNING)]
     own = looks[target]
     lines += ["", *(f"# {line}" for note in own.notes for line in _wrapped(note))]
-    lines += _toml.dumps({"target": {"name": target, **(own.table or {})}}).strip().splitlines()
+    lines += toml_of({"target": {"name": target, **(own.table or {})}}).strip().splitlines()
     for name, look in looks.items():
         if name == target:
             continue
@@ -252,7 +252,7 @@ def _document(looks: dict[str, _Look], target: str) -> str:
             lines.append(f"# {json.dumps(name)} is {look.notes[0]}")
             continue
         lines += [f"# {line}" for note in look.notes for line in _wrapped(note)]
-        lines += _toml.dumps({"columns": {name: look.table}}).strip().splitlines()
+        lines += toml_of({"columns": {name: look.table}}).strip().splitlines()
     return "\n".join(lines) + "\n"
 
 

@@ -1,16 +1,18 @@
 """The public schema of a table: which values may occur, decided without looking at the records."""
 
 import math
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import tomli_w
 from numpy.typing import NDArray
 
 from tacit import _check
-from tacit.data import _toml
 from tacit.data.columns import (
     CategoricalColumn,
     Column,
@@ -22,7 +24,49 @@ from tacit.data.columns import (
 )
 from tacit.errors import InvalidArgumentError
 
-__all__ = ["Schema", "require_columns"]
+__all__ = ["Schema", "parse_toml", "require_columns", "toml_of"]
+
+_WIDTH = 96
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Returns the document that the text describes; raises if it is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgumentError(f"text is not valid TOML: {error}.") from error
+    except (ValueError, RecursionError) as error:  # a number too long, or too deep a nesting
+        raise InvalidArgumentError(f"text is no TOML that can be read: {error}.") from None
+
+
+def toml_of(document: Mapping[str, Any]) -> str:
+    r"""Returns TOML text that ``parse_toml`` turns back into the document.
+
+    Example:
+      >>> print(toml_of({"limit": 1.0, "a b": {"of": ["x", "y"]}}), end="")
+      limit = 1.0
+      <BLANKLINE>
+      ["a b"]
+      of = ["x", "y"]
+    """
+    # Line breaks within strings are escaped, so each of these lines is an element of a list.
+    return re.sub(
+        r"^.+ = \[\n(?: {4}.+,\n)+\]$", _short, tomli_w.dumps(_plain(document)), flags=re.M
+    )
+
+
+def _short(lines: re.Match[str]) -> str:
+    line = re.sub(r",\n\]$", "]", lines[0]).replace("[\n    ", "[", 1).replace(",\n    ", ", ")
+    return line if len(line) <= _WIDTH else lines[0]
+
+
+def _plain(value: Any) -> Any:
+    """The value with Python's numbers for NumPy's, which tomli-w does not know."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +163,7 @@ class Schema:
         if self.max_norm is not None:
             document = {"max_norm": self.max_norm, **document}
         document["columns"] = {column.name: _fields(column) for column in self.columns}
-        return _toml.dumps(document)
+        return toml_of(document)
 
     @classmethod
     def from_toml(cls, text: str) -> "Schema":
@@ -140,7 +184,7 @@ class Schema:
           ... ''').columns[0]
           NumericColumn(name='dose', low=0, high=500, scale=<Scale.LOG1P: 'log1p'>, knots=())
         """
-        document = _toml.loads(text)
+        document = parse_toml(text)
         _require_keys("the schema", document, required={"target", "columns"}, optional={"max_norm"})
         target, columns = _target(document["target"]), document["columns"]
         if not isinstance(columns, Mapping):

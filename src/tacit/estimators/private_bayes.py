@@ -19,7 +19,7 @@ from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.estimators.inputs import as_limits
 from tacit.estimators.table_estimator import TableEstimator, Uncertainty
 from tacit.metrics import ClassificationUncertainty, RegressionUncertainty
-from tacit.metrics.intervals import Band
+from tacit.metrics.calibration import Band
 
 __all__ = ["PrivateBayesClassifier", "PrivateBayesRegressor"]
 

@@ -24,8 +24,7 @@ from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.cost import Cost
 from tacit.privacy.private_bounds import PrivateBounds
 from tacit.privacy.statement import Statement
-from tacit.studies.preparation import prepare
-from tacit.studies.recipe import Recipe
+from tacit.studies.preparation import Recipe, prepare
 from tacit.studies.table_fit import FittedTable, Predicted, TableFit, fit_table
 from tacit.typing import Params, Record
 

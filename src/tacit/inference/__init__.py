@@ -1,6 +1,6 @@
 """Inference methods: the only layer that knows both privacy and models."""
 
-from tacit.inference.checkpoint import Checkpoint, ProgressBar, load_checkpoint, save_checkpoint
+from tacit.inference.chains import Checkpoint, ProgressBar, load_checkpoint, save_checkpoint
 from tacit.inference.clip_norm import (
     data_free_clip_norm,
     private_clip_norm,
@@ -10,7 +10,6 @@ from tacit.inference.ensemble import Ensemble, assign_shards, shard_records, sha
 from tacit.inference.fit import Fit, fit
 from tacit.inference.guides import LowRank, MeanField
 from tacit.inference.hmc import HMC
-from tacit.inference.ivon import IVON
 from tacit.inference.method import Kernel, Method, Objective, declare, table_methods
 from tacit.inference.plan import Plan, calibrate, calibrate_batch_size, calibrate_steps
 from tacit.inference.schedules import (
@@ -22,11 +21,9 @@ from tacit.inference.schedules import (
     Ramp,
     Scheduled,
 )
-from tacit.inference.sgd import SGD
-from tacit.inference.sghmc import SGHMC
-from tacit.inference.sgld import SGLD
-from tacit.inference.swag import SWAG, IterateAverage
-from tacit.inference.vi import VI, RecordDraws, SharedDraws
+from tacit.inference.sgd import SGD, SWAG, IterateAverage
+from tacit.inference.sgld import SGHMC, SGLD
+from tacit.inference.vi import IVON, VI, RecordDraws, SharedDraws
 
 __all__ = [
     "HMC",

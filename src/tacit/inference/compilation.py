@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from tacit.inference.method import Kernel
 from tacit.models import Model
 from tacit.privacy.clipping.equations import bind, inlined
-from tacit.tables.mesh import CHAINS, PARAMETERS, cut_of, mesh_of, on_table, shared_among
+from tacit.tables.distributed import CHAINS, PARAMETERS, cut_of, mesh_of, on_table, shared_among
 from tacit.tables.on_host import Fetched
 from tacit.typing import Array, Key, Tree
 

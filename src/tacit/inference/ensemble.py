@@ -21,7 +21,7 @@ from tacit.models import Model
 from tacit.privacy.cost import ParallelDpEvent
 from tacit.tables import Distributed
 from tacit.tables.base import RECORDS, Table
-from tacit.tables.mesh import shared_among
+from tacit.tables.distributed import shared_among
 from tacit.typing import Array, Key, Record, Tree
 
 __all__ = ["Ensemble", "assign_shards", "shard_records", "shard_size"]

@@ -9,7 +9,7 @@ import jax
 
 from tacit import _display
 from tacit.errors import InvalidArgumentError
-from tacit.inference.checkpoint import Checkpoint, OnProgress
+from tacit.inference.chains import Checkpoint, OnProgress
 from tacit.inference.compilation import compiled_kernel
 from tacit.inference.method import Kernel
 from tacit.inference.plan import Plan, calibrate_steps

@@ -15,8 +15,15 @@ from dp_accounting import DpEvent
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError, PrivacyWarning
-from tacit.inference.chains import Chains, Feed, chunks_between, feed_of, require_shared_chains
-from tacit.inference.checkpoint import Checkpoint, OnProgress
+from tacit.inference.chains import (
+    Chains,
+    Checkpoint,
+    Feed,
+    OnProgress,
+    chunks_between,
+    feed_of,
+    require_shared_chains,
+)
 from tacit.inference.compilation import Compiled, step_on_table
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget, Ledger, Run, RunRequest
@@ -26,7 +33,7 @@ from tacit.privacy.stopping import Claim, Declared, claim_of
 from tacit.processes import on_coordinator, require_same_everywhere, shared_fresh_key
 from tacit.rng import seeded_key
 from tacit.tables.base import as_table
-from tacit.tables.mesh import describe_mesh, mesh_of
+from tacit.tables.distributed import describe_mesh, mesh_of
 from tacit.typing import Tree
 
 __all__ = ["ChainRun", "Charges", "Course", "Start"]

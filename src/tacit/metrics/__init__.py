@@ -8,7 +8,12 @@ from tacit.metrics.calibration import (
     ReliabilityTable,
     ace,
     ece,
+    gaussian_interval,
+    interval_coverage,
+    interval_score,
     mce,
+    mixture_interval,
+    quantile_interval,
     reliability,
     sce,
 )
@@ -24,13 +29,6 @@ from tacit.metrics.confidence import (
     bootstrap,
     calibration_interval,
     wilson_interval,
-)
-from tacit.metrics.intervals import (
-    gaussian_interval,
-    interval_coverage,
-    interval_score,
-    mixture_interval,
-    quantile_interval,
 )
 from tacit.metrics.scores import (
     accuracy,

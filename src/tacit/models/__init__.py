@@ -1,6 +1,5 @@
 """Models: priors, likelihoods and networks; they know nothing of privacy."""
 
-from tacit.models.adapters import from_equinox, from_flax, from_function, from_nnx
 from tacit.models.base import (
     FrontEnd,
     IntegrableLogPrior,
@@ -12,7 +11,14 @@ from tacit.models.base import (
     Prior,
     part,
 )
-from tacit.models.bayesian import bayesian, model_from_spec
+from tacit.models.bayesian import (
+    bayesian,
+    from_equinox,
+    from_flax,
+    from_function,
+    from_nnx,
+    model_from_spec,
+)
 from tacit.models.front_end import (
     FixedFrontEnd,
     Whitened,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from dp_accounting import DpEvent
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
-from tacit.inference.checkpoint import OnProgress
+from tacit.inference.chains import OnProgress
 from tacit.inference.compilation import compiled_kernel
 from tacit.inference.run import ChainRun, Course, Start
 from tacit.numpyro.method import DPSVIState, PrivateLoss, StepState

@@ -11,7 +11,7 @@ from numpyro.infer.svi import SVIRunResult
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.inference.checkpoint import ProgressBar
+from tacit.inference.chains import ProgressBar
 from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import require_private_guide
 from tacit.numpyro.method import DPSVIState, PrivateLoss

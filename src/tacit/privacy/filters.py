@@ -50,8 +50,8 @@ from scipy.special import logsumexp
 
 from tacit import _check
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.privacy.accounting import GDP, RDP, renyi, round_up
-from tacit.privacy.accounting.pairs import gaussian_epsilon
+from tacit.privacy.accounting import GDP, RDP, divergences, round_up
+from tacit.privacy.accounting.divergences import gaussian_epsilon
 from tacit.privacy.accounting.rules import Adjacency
 
 __all__ = ["Filter", "FilterAccountant", "GDPFilter", "RDPFilter", "Spending", "filter_from_json"]
@@ -127,9 +127,9 @@ class RDPFilter:
 
     def __post_init__(self) -> None:
         _check_budget(self.epsilon, self.delta)
-        if len(self.weights) != renyi.ORDERS.size or not abs(sum(self.weights) - 1) < 1e-9:
+        if len(self.weights) != divergences.ORDERS.size or not abs(sum(self.weights) - 1) < 1e-9:
             raise InvalidArgumentError(
-                f"weights must be {renyi.ORDERS.size} numbers that sum to one; got"
+                f"weights must be {divergences.ORDERS.size} numbers that sum to one; got"
                 f" {len(self.weights)} with sum {sum(self.weights)}."
             )
         if not self.spent(self.nothing(), delta=self.delta) < self.epsilon:
@@ -147,7 +147,7 @@ class RDPFilter:
         # The order at which the Gaussian that is exactly within budget is converted best.
         log = math.log(1 / delta)
         best = math.sqrt(log) / (math.sqrt(log + epsilon) - math.sqrt(log))
-        position = np.log(renyi.ORDERS - 1)
+        position = np.log(divergences.ORDERS - 1)
         gaps = np.gradient(position)
         near = gaps * np.exp(-(((position - math.log(_CENTRE * best)) / _WIDTH) ** 2) / 2)
         everywhere = gaps / gaps.sum()
@@ -163,7 +163,7 @@ class RDPFilter:
 
     def nothing(self) -> Values:
         """What no cost adds up to."""
-        return np.zeros(renyi.ORDERS.size)
+        return np.zeros(divergences.ORDERS.size)
 
     def weigh(self, cost: DpEvent) -> Values:
         """The Rényi divergences of a cost."""
@@ -174,7 +174,7 @@ class RDPFilter:
         finite = np.isfinite(total)
         if not finite.any():
             return math.inf
-        orders, sums = renyi.ORDERS[finite], total[finite]
+        orders, sums = divergences.ORDERS[finite], total[finite]
         log_weights = np.log(delta * np.asarray(self.weights)[finite])
         # z - delta F(z) is concave in z; its slope is zero where this, which grows, is.
         terms = log_weights + np.log(orders)
@@ -196,7 +196,7 @@ class RDPFilter:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "adjacency": self.adjacency.value,
-            "orders": renyi.ORDERS.tolist(),
+            "orders": divergences.ORDERS.tolist(),
             "weights": list(self.weights),
         }
 
@@ -254,7 +254,7 @@ def filter_from_json(document: Mapping[str, Any]) -> Filter:
     adjacency = Adjacency(document["adjacency"])
     if document["kind"] == GDPFilter.name:
         return GDPFilter(**budget, adjacency=adjacency)
-    if document["kind"] == RDPFilter.name and document["orders"] == renyi.ORDERS.tolist():
+    if document["kind"] == RDPFilter.name and document["orders"] == divergences.ORDERS.tolist():
         return RDPFilter(**budget, adjacency=adjacency, weights=tuple(document["weights"]))
     raise InvalidArgumentError(
         f"kind must be a filter of this version of tacit, with its orders; got"

@@ -47,7 +47,7 @@ from tacit.privacy.noise import noisy
 from tacit.privacy.refinement import LARGEST_RATIO
 from tacit.privacy.sampling import Sampling
 from tacit.tables.base import Table, as_table, drawn_batch, sum_over_devices
-from tacit.tables.mesh import on_table
+from tacit.tables.distributed import on_table
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = ["GaussianSum"]

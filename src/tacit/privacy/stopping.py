@@ -30,7 +30,7 @@ import numpy as np
 from dp_accounting import DpEvent
 
 from tacit.errors import UnprovenAccountingError
-from tacit.privacy.accounting import renyi
+from tacit.privacy.accounting import divergences
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import count_releases
@@ -88,7 +88,7 @@ class AnytimeRDP:
     @cached_property
     def _mixture(self) -> FilterAccountant:
         # The weights know neither a budget nor a run: they must be the same wherever one stops.
-        gaps = np.gradient(np.log(renyi.ORDERS - 1))
+        gaps = np.gradient(np.log(divergences.ORDERS - 1))
         rule = RDPFilter(
             epsilon=math.nextafter(math.inf, 0),
             delta=math.nextafter(1.0, 0),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.report.charts import CARD, DASHED, ONE, SOFT, TWO, Chart, chart, chart_axes
+from tacit.report.figures import CARD, DASHED, ONE, SOFT, TWO, Chart, chart, chart_axes
 
 __all__ = [
     "certificate_chart",

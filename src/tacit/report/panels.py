@@ -13,7 +13,6 @@ from tacit.privacy.accounting import round_up
 from tacit.privacy.interpretation import Explanation
 from tacit.privacy.ledger import DataSetRecord, LedgerFile, RunRecord
 from tacit.privacy.statement.text import percent_up
-from tacit.report.charts import DASHED, DOTTED, INK, ONE, SOFT, Chart, chart, chart_axes
 from tacit.report.evaluation_panel import (
     certificate_chart,
     metric_rows,
@@ -22,6 +21,7 @@ from tacit.report.evaluation_panel import (
     subgroup_table,
     uncertainty_charts,
 )
+from tacit.report.figures import DASHED, DOTTED, INK, ONE, SOFT, Chart, chart, chart_axes
 from tacit.studies.run_folder import FinishedRun
 
 __all__ = [

@@ -11,9 +11,15 @@ Whether a posterior withstands attacks is measured by `robust_accuracy`, on publ
 cost.
 """
 
-from tacit.robust.attacks import FGSM, PGD, Attack
+from tacit.robust.attacks import (
+    FGSM,
+    PGD,
+    Attack,
+    RobustAccuracy,
+    attack_posterior,
+    robust_accuracy,
+)
 from tacit.robust.balls import L2, Ball, Box, Linf
-from tacit.robust.evaluation import RobustAccuracy, attack_posterior, robust_accuracy
 from tacit.robust.training import MixedLosses, MixedProbabilities, Mixing, adversarial
 
 __all__ = [

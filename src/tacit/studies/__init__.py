@@ -11,8 +11,7 @@ tell the owner what else there is to know.
 
 from tacit.studies.execution import Interrupted, execute, resume
 from tacit.studies.labelled import Terms, certify_run, evaluate_run
-from tacit.studies.preparation import Prepared, budget_left, prepare
-from tacit.studies.recipe import Recipe
+from tacit.studies.preparation import Prepared, Recipe, budget_left, prepare
 from tacit.studies.run_folder import read_run
 from tacit.studies.study import Study, read_study
 from tacit.studies.table_fit import TableFit, fit_table, load_fitted_table

@@ -18,17 +18,15 @@ from tacit import _tree
 from tacit.data import Schema
 from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
 from tacit.inference import Checkpoint, load_checkpoint
-from tacit.inference.checkpoint import OnProgress
+from tacit.inference.chains import OnProgress
 from tacit.privacy.budget import Budget, Ledger, Run, RunRequest
 from tacit.privacy.ledger import DataSetLedger, LedgerFile
 from tacit.privacy.stopping import claim_of
 from tacit.processes import from_coordinator, num_processes, on_coordinator, require_same_everywhere
 from tacit.rng import seeded_key
-from tacit.studies.files import read_schema
-from tacit.studies.preparation import Prepared, budget_left, prepare
-from tacit.studies.recipe import Recipe
+from tacit.studies.preparation import Prepared, Recipe, budget_left, prepare
 from tacit.studies.run_folder import RunFolder, require_no_run, reserved
-from tacit.studies.study import Study, read_records, read_study
+from tacit.studies.study import Study, read_records, read_schema, read_study
 from tacit.studies.table_fit import TableFit, fit_table
 from tacit.tables import OnHost, distribute
 from tacit.tables.base import as_table

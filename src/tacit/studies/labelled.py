@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tacit import _check
+from tacit._artefact import write_json
 from tacit.certify import certified_curve
 from tacit.data import CategoricalColumn, NumericTarget, Schema, Target
 from tacit.data.schema import require_columns
@@ -27,8 +28,8 @@ from tacit.studies.evaluation import (
     private_certificate_points,
 )
 from tacit.studies.execution import DELTA
-from tacit.studies.files import read_table, write_json
 from tacit.studies.private_evaluation import Groups, evaluate_privately
+from tacit.studies.study import read_table
 from tacit.studies.table_fit import FittedTable, Predicted, load_fitted_table
 
 __all__ = ["OWNERS_EYES", "Terms", "certify_run", "evaluate_run"]

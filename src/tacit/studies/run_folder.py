@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import _check
+from tacit._artefact import write_json, write_text
 from tacit.data import Schema
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import Checkpoint, save_checkpoint
@@ -22,7 +23,6 @@ from tacit.privacy.statement import (
     read_statement,
     verify_statement,
 )
-from tacit.studies.files import write_json, write_text
 from tacit.studies.study import Study
 from tacit.studies.table_fit import TableFit
 
@@ -35,6 +35,7 @@ __all__ = [
     "reserved",
     "writes",
 ]
+
 
 _FILES = (
     "study.toml", "schema.toml", "posterior.safetensors", "posterior.json", "statement.json",

@@ -3,28 +3,39 @@
 import dataclasses
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from tacit import _check
-from tacit.data import Schema, StoredRecords, Target, _toml, encode_table, open_records
-from tacit.data.csv import to_numbers
-from tacit.data.stored.files import digest_of
-from tacit.errors import InvalidArgumentError, TacitError
+from tacit._artefact import read_text
+from tacit.data import Schema, StoredRecords, Target, encode_table, open_records
+from tacit.data.csv import odd_values, read_csv, remarks, to_numbers, typed
+from tacit.data.draft import is_draft
+from tacit.data.record_files import digest_of
+from tacit.data.schema import parse_toml, toml_of
+from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
 from tacit.privacy.budget import Budget
-from tacit.studies.files import read_table, read_text
-from tacit.studies.preparation import LARGEST
-from tacit.studies.recipe import Recipe
+from tacit.studies.preparation import LARGEST, Recipe
 from tacit.tables import OnHost
 from tacit.tables.base import as_table
 from tacit.typing import Record
 
-__all__ = ["KEYS", "Study", "make_study", "read_records", "read_study"]
+__all__ = [
+    "KEYS",
+    "Study",
+    "make_study",
+    "read_records",
+    "read_schema",
+    "read_study",
+    "read_table",
+]
 
 KEYS: dict[str, dict[str, type]] = {
     "data": {
@@ -172,7 +183,7 @@ class Study:
         }
         if self.num_records is not None:
             document = {"num_records": self.num_records, **document}
-        return _toml.dumps(document)
+        return toml_of(document)
 
 
 def make_study(settings: Mapping[str, Any]) -> Study:
@@ -216,7 +227,7 @@ def read_study(path: str | os.PathLike[str], *, changes: Mapping[str, Any] | Non
     file = Path(path)
     text = read_text(file, what="a study")
     try:
-        document = _toml.loads(text)
+        document = parse_toml(text)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{file}: {error}") from None
     settings: dict[str, Any] = {}
@@ -244,7 +255,7 @@ def read_study(path: str | os.PathLike[str], *, changes: Mapping[str, Any] | Non
 def read_records(study: Study, schema: Schema) -> Record | OnHost:
     """Returns the records of a study, encoded; raises unless they fit it.
 
-    Warns the owner of odd values, as `tacit.studies.files.read_table`.
+    Warns the owner of odd values, as `tacit.studies.study.read_table`.
     """
     target = schema.target
     if study.target is not None and study.target != target.name:
@@ -336,3 +347,39 @@ def _require_kind(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kinds) or isinstance(value, bool):
         words = {str: "text", int: "a whole number", float: "a number", list: "a list"}
         raise InvalidArgumentError(f"{name} must be {words[kind]}; got {value!r}.")
+
+
+def read_schema(path: Path) -> Schema:
+    """Returns the schema of a file; errors name the file.
+
+    Warns with `PrivacyWarning` where it is still a draft.
+    """
+    text = read_text(path, what="schema")
+    if is_draft(text):
+        warnings.warn(
+            f"{path} is still a draft that was read off the records: what it tells of them is not"
+            " paid for, and is published with the run. Check it against a code book, and take the"
+            " comment at its head away.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+    try:
+        return Schema.from_toml(text)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{path}: {error}") from None
+
+
+def read_table(path: Path, schema: Schema, *, with_target: bool = True) -> pd.DataFrame:
+    """Returns the rows of a CSV file, typed by a schema.
+
+    Warns the owner of values beyond ranges and categories. That depends on the records, and is
+    not for publication.
+    """
+    frame = typed(read_csv(path), schema, with_target=with_target)
+    for line in remarks(odd_values(frame, schema), schema, num_rows=len(frame)):
+        warnings.warn(
+            f"{line} (not for publication: it depends on the records)",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+    return frame

@@ -15,10 +15,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _check
-from tacit.data import NumericTarget, Schema, Target, _toml
+from tacit._artefact import read_text
+from tacit.data import NumericTarget, Schema, Target
+from tacit.data.schema import parse_toml, toml_of
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import Checkpoint, Fit, fit, save_checkpoint
-from tacit.inference.checkpoint import OnProgress
+from tacit.inference.chains import OnProgress
 from tacit.metrics import ClassificationUncertainty, RegressionUncertainty, gaussian_interval
 from tacit.models import model_from_spec
 from tacit.posterior import Posterior, load_posterior, predict
@@ -26,9 +28,7 @@ from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.statement import statement_from_json
 from tacit.samplers import sampler_from_spec, sampler_spec
-from tacit.studies.files import read_text
-from tacit.studies.preparation import Prepared, prepare
-from tacit.studies.recipe import Recipe
+from tacit.studies.preparation import Prepared, Recipe, prepare
 from tacit.tables import Distributed, OnHost
 from tacit.typing import Record
 
@@ -135,7 +135,7 @@ class TableFit(FittedTable):
         folder.mkdir(parents=True, exist_ok=True)
         save_checkpoint(self.fit.checkpoint, folder)
         texts = {
-            "study.toml": _toml.dumps(_study_of(self.prepared)),
+            "study.toml": toml_of(_study_of(self.prepared)),
             "schema.toml": self.schema.to_toml(),
             "progress.json": json.dumps(
                 [
@@ -233,7 +233,7 @@ def load_prepared(directory: str | os.PathLike[str]) -> Prepared:
       InvalidArgumentError: where the folder does not say it.
     """
     folder = Path(directory)
-    study = _toml.loads(read_text(folder / "study.toml", what="a run's study"))
+    study = parse_toml(read_text(folder / "study.toml", what="a run's study"))
     schema = Schema.from_toml(read_text(folder / "schema.toml", what="a run's schema"))
     try:
         recipe = {**study["recipe"], "hidden": tuple(study["recipe"]["hidden"])}

@@ -4,7 +4,7 @@ import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, overload
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,19 @@ from tacit.tables.base import (
     own_batch,
     room_in_shard,
 )
-from tacit.tables.mesh import everywhere
+from tacit.tables.distributed import Distributed, device_mesh, everywhere, for_records
 from tacit.typing import Array, Key, Record
 
-__all__ = ["DrawnInLoopError", "Fetched", "FetchedStep", "OnHost", "Recorder", "RowSource", "fetch"]
+__all__ = [
+    "DrawnInLoopError",
+    "Fetched",
+    "FetchedStep",
+    "OnHost",
+    "Recorder",
+    "RowSource",
+    "distribute",
+    "fetch",
+]
 
 
 class RowSource(Protocol):
@@ -356,3 +365,46 @@ def _read_for_shards(
 def _leaf_of(own: Callable[[int], tuple[Any, Record]], at: int, shard: int) -> NDArray[Any]:
     found: NDArray[Any] = jax.tree.leaves(own(shard)[1])[at]
     return found
+
+
+@overload
+def distribute(records: Record, mesh: Mesh | None = None) -> Distributed: ...
+@overload
+def distribute(records: OnHost, mesh: Mesh | None = None) -> OnHost: ...
+def distribute(records: Record | OnHost, mesh: Mesh | None = None) -> Distributed | OnHost:
+    """Spreads a table over devices, each of which keeps, or reads, its own rows.
+
+    With several processes every process calls this with the same table. It may be memory-mapped:
+    only the rows that the process's own devices keep are read.
+
+    Args:
+      records: the table: arrays of JAX or NumPy, one row for each record; or one on the host.
+      mesh: devices with an axis "records", some of each process; all that there are by default.
+
+    Example:
+      >>> from tacit.data import as_records
+      >>> table = distribute(as_records(np.ones((5, 2)), np.zeros(5)))
+      >>> table
+      Distributed(num_records=5)
+      >>> table.division
+      Division(rows_in_shard=5, num_shards=1)
+    """
+    mesh = for_records(device_mesh() if mesh is None else mesh)
+    if isinstance(records, OnHost):
+        return replace(records, mesh=mesh)
+    num_records = _tree.num_records(records)
+    length = -(-num_records // mesh.shape[RECORDS])
+    sharding = NamedSharding(mesh, P(RECORDS))
+
+    def spread(leaf: Any) -> Array:
+        shape = (length * mesh.shape[RECORDS], *leaf.shape[1:])
+
+        def rows_of(index: Any) -> NDArray[Any]:
+            own = np.asarray(leaf[index[0]])
+            missing = len(range(*index[0].indices(shape[0]))) - len(own)
+            return np.pad(own, [(0, missing), *((0, 0) for _ in own.shape[1:])])
+
+        return jax.make_array_from_callback(shape, sharding, rows_of)
+
+    rows: Record = jax.tree.map(spread, records)
+    return Distributed(rows=rows, mesh=mesh, num_records=num_records)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import pairs, renyi, rules
+from tacit.privacy.accounting import divergences, rules
 from tacit.privacy.accounting.losses import compose_losses
 from tacit.privacy.accounting.releases import Counts, SamplingKind, distinct_releases, merge_similar
 from tacit.privacy.accounting.rules import Adjacency
@@ -105,7 +105,7 @@ class PLD:
         counts = self._counts(cost)
         if not _is_private(counts):
             return math.inf
-        bounds = [pairs.gaussian_epsilon(self._unamplified(counts), delta)]
+        bounds = [divergences.gaussian_epsilon(self._unamplified(counts), delta)]
         if _needs_a_grid(counts):
             directions = compose_losses(counts, self.adjacency, self.discretisation)
             bounds.append(max((d.epsilon(delta) for d in directions), default=math.inf))
@@ -121,7 +121,7 @@ class PLD:
             return 1.0
         if math.isinf(epsilon):
             return 0.0
-        bounds = [pairs.gaussian_delta(self._unamplified(counts), epsilon)]
+        bounds = [divergences.gaussian_delta(self._unamplified(counts), epsilon)]
         if _needs_a_grid(counts):
             directions = compose_losses(counts, self.adjacency, self.discretisation)
             bounds.append(max((d.delta(epsilon) for d in directions), default=1.0))
@@ -191,21 +191,21 @@ class RDP:
         return self._compose(merge_similar(distinct_releases(cost), _MAX_DISTINCT))
 
     def _epsilon(self, counts: Counts, delta: float) -> float:
-        return renyi.renyi_epsilon(self._compose(counts), delta)
+        return divergences.renyi_epsilon(self._compose(counts), delta)
 
     def _delta(self, counts: Counts, epsilon: float) -> float:
         divergence = self._compose(counts)
         if not np.isfinite(divergence).any():
             return 1.0
-        return 0.0 if math.isinf(epsilon) else renyi.renyi_delta(divergence, epsilon)
+        return 0.0 if math.isinf(epsilon) else divergences.renyi_delta(divergence, epsilon)
 
     def _compose(self, counts: Counts) -> NDArray[np.float64]:
         """The divergences of the whole cost."""
-        divergence = np.zeros(renyi.ORDERS.size)
+        divergence = np.zeros(divergences.ORDERS.size)
         for release, count in counts:
             rule = rules.look_up(rules.DIVERGENCES, release, self.adjacency, self.name)
             if release.noise_multiplier == 0:
-                return np.full(renyi.ORDERS.size, np.inf)
+                return np.full(divergences.ORDERS.size, np.inf)
             divergence = divergence + count * rule(release)
         return divergence
 
@@ -234,13 +234,13 @@ class GDP:
         """Epsilon at ``delta``."""
         _check.fraction(one=False, delta=delta)
         mu = _mu(rules.EXACT_MU, distinct_releases(cost), self.adjacency, self.name)
-        return pairs.gaussian_epsilon(mu, delta)
+        return divergences.gaussian_epsilon(mu, delta)
 
     def delta(self, cost: DpEvent, *, epsilon: float) -> float:
         """Delta at ``epsilon``."""
         _check.non_negative(infinite=True, epsilon=epsilon)
         mu = _mu(rules.EXACT_MU, distinct_releases(cost), self.adjacency, self.name)
-        return pairs.gaussian_delta(mu, epsilon)
+        return divergences.gaussian_delta(mu, epsilon)
 
     def describe(self) -> str:
         """One sentence for a report."""
@@ -278,13 +278,13 @@ class CLTApproximation:
         """An approximation of epsilon at ``delta``; not a guarantee."""
         _check.fraction(one=False, delta=delta)
         mu = _mu(rules.LIMIT_MU, distinct_releases(cost), self.adjacency, self.name)
-        return pairs.gaussian_epsilon(mu, delta)
+        return divergences.gaussian_epsilon(mu, delta)
 
     def delta(self, cost: DpEvent, *, epsilon: float) -> float:
         """An approximation of delta at ``epsilon``; not a guarantee."""
         _check.non_negative(infinite=True, epsilon=epsilon)
         mu = _mu(rules.LIMIT_MU, distinct_releases(cost), self.adjacency, self.name)
-        return pairs.gaussian_delta(mu, epsilon)
+        return divergences.gaussian_delta(mu, epsilon)
 
     def describe(self) -> str:
         """One sentence for a report."""

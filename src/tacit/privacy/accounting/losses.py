@@ -16,7 +16,7 @@ from scipy import fft
 from scipy.signal import lfilter
 
 from tacit.privacy.accounting import rules
-from tacit.privacy.accounting.pairs import Pair
+from tacit.privacy.accounting.divergences import Pair
 from tacit.privacy.accounting.releases import Counts, Release, SamplingKind
 from tacit.privacy.accounting.rules import Adjacency
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from tacit.errors import UnprovenAccountingError
-from tacit.privacy.accounting import pairs, renyi
-from tacit.privacy.accounting.pairs import Pair
+from tacit.privacy.accounting import divergences
+from tacit.privacy.accounting.divergences import Pair
 from tacit.privacy.accounting.releases import Release, SamplingKind
 
 __all__ = [
@@ -127,7 +127,7 @@ def _chance_of_room(num_records: int, rate: float, capacity: int) -> float:
 
 
 def _both_ways(rate: float, noise: float) -> tuple[Pair, ...]:
-    removal = pairs.removal(rate, noise)
+    removal = divergences.removal(rate, noise)
     return removal, removal.swapped()
 
 
@@ -136,17 +136,17 @@ def _pairs_poisson(r: Release) -> tuple[Pair, ...]:
 
 
 def _pairs_poisson_replace(r: Release) -> tuple[Pair, ...]:
-    return (pairs.replacement(r.rate, r.noise_multiplier),)
+    return (divergences.replacement(r.rate, r.noise_multiplier),)
 
 
 def _pairs_conditioned(r: Release) -> tuple[Pair, ...]:
     seen = _seen(r)
-    return tuple(pairs.shown_with_chance(seen, pair) for pair in _pairs_poisson(r))
+    return tuple(divergences.shown_with_chance(seen, pair) for pair in _pairs_poisson(r))
 
 
 def _pairs_conditioned_replace(r: Release) -> tuple[Pair, ...]:
     seen = _seen(r)
-    return tuple(pairs.shown_with_chance(seen, pair) for pair in _pairs_poisson_replace(r))
+    return tuple(divergences.shown_with_chance(seen, pair) for pair in _pairs_poisson_replace(r))
 
 
 def _pairs_fixed(r: Release) -> tuple[Pair, ...]:
@@ -155,15 +155,15 @@ def _pairs_fixed(r: Release) -> tuple[Pair, ...]:
 
 def _pairs_fixed_replace(r: Release) -> tuple[Pair, ...]:
     # Proven is only the curve of the pair below for epsilon >= 0, in both directions.
-    return (pairs.symmetric(pairs.removal(r.rate, r.noise_multiplier / 2).forward),)
+    return (divergences.symmetric(divergences.removal(r.rate, r.noise_multiplier / 2).forward),)
 
 
 def _pairs_full(r: Release) -> tuple[Pair, ...]:
-    return (pairs.removal(1.0, r.noise_multiplier),)
+    return (divergences.removal(1.0, r.noise_multiplier),)
 
 
 def _pairs_full_replace(r: Release) -> tuple[Pair, ...]:
-    return (pairs.removal(1.0, r.noise_multiplier / 2),)
+    return (divergences.removal(1.0, r.noise_multiplier / 2),)
 
 
 PAIRS: RuleTable[Callable[[Release], tuple[Pair, ...]]] = {
@@ -187,27 +187,27 @@ PAIRS: RuleTable[Callable[[Release], tuple[Pair, ...]]] = {
 
 
 def _renyi_full(r: Release) -> NDArray[np.float64]:
-    return renyi.gaussian(r.noise_multiplier)
+    return divergences.gaussian(r.noise_multiplier)
 
 
 def _renyi_full_replace(r: Release) -> NDArray[np.float64]:
-    return renyi.gaussian(r.noise_multiplier / 2)
+    return divergences.gaussian(r.noise_multiplier / 2)
 
 
 def _renyi_poisson(r: Release) -> NDArray[np.float64]:
-    return renyi.poisson(r.rate, r.noise_multiplier)
+    return divergences.poisson(r.rate, r.noise_multiplier)
 
 
 def _renyi_conditioned(r: Release) -> NDArray[np.float64]:
-    return renyi.poisson_with_chance(_seen(r), r.rate, r.noise_multiplier)
+    return divergences.poisson_with_chance(_seen(r), r.rate, r.noise_multiplier)
 
 
 def _renyi_fixed(r: Release) -> NDArray[np.float64]:
-    return renyi.poisson(r.rate, r.noise_multiplier / 2)
+    return divergences.poisson(r.rate, r.noise_multiplier / 2)
 
 
 def _renyi_fixed_replace(r: Release) -> NDArray[np.float64]:
-    return renyi.fixed_size(r.rate, r.noise_multiplier / 2)
+    return divergences.fixed_size(r.rate, r.noise_multiplier / 2)
 
 
 DIVERGENCES: RuleTable[Callable[[Release], NDArray[np.float64]]] = {

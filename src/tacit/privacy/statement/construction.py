@@ -20,10 +20,10 @@ from tacit.privacy.accounting.releases import SamplingKind, distinct_releases
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import Cost, event_to_json, noise_multipliers, num_shards
+from tacit.privacy.interpretation import TradeOff
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.statement import text
 from tacit.privacy.statement.fields import Statement, Tuning
-from tacit.privacy.trade_off import TradeOff
 
 __all__ = ["engines_in", "make_statement", "method_name", "releases_made", "require_adjacency"]
 

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from tacit import _check
 from tacit.data.csv import odd_values, remarks
 from tacit.data.frames import read_frames, whole_units
-from tacit.data.records import encode_table, require_finite
-from tacit.data.schema import Schema
-from tacit.data.stored.files import (
+from tacit.data.record_files import (
     MANIFEST,
     GrowingArray,
     LeafShape,
@@ -31,7 +29,9 @@ from tacit.data.stored.files import (
     record_of,
     require_leaves,
 )
-from tacit.data.stored.source import StoredRecords, open_records
+from tacit.data.record_source import StoredRecords, open_records
+from tacit.data.records import encode_table, require_finite
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.typing import Record
 

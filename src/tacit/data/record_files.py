@@ -1,8 +1,4 @@
-"""The files of a folder of records: an array for each leaf, and a manifest without values.
-
-The arrays are plain ``.npy`` files, because a batch is single rows from all over the table: each is
-read at a known place. Parquet, Arrow and Zarr decode the whole group of rows that holds it.
-"""
+"""The files of a folder of records: an array for each leaf, and a manifest without values."""
 
 import hashlib
 import json

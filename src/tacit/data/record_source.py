@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.data.stored.files import (
+from tacit.data.record_files import (
     LeafShape,
     Leaves,
     from_leaves,

@@ -1,1 +1,0 @@
-"""Records on disk: tables that are larger than memory."""
