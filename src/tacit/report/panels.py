@@ -68,7 +68,7 @@ def banners(statement: Mapping[str, Any], run: FinishedRun) -> Iterator[tuple[st
         yield (
             "bad",
             "INSECURE.",
-            "The noise came from a known seed: whoever has it can take it off. For trials only.",
+            "The noise came from a known seed; anyone who has it can subtract it. For tests only.",
         )
     if not statement["is_bound"]:
         yield "bad", "NOT A GUARANTEE.", "Epsilon is an approximation, not a bound."
@@ -79,7 +79,7 @@ def banners(statement: Mapping[str, Any], run: FinishedRun) -> Iterator[tuple[st
             "bad",
             "NOT FOR PUBLICATION.",
             "This page, unlike the run, shows unpaid results from private records:"
-            f" {', '.join(unpaid)}. Measure on public records, or pay, before it leaves the house.",
+            f" {', '.join(unpaid)}. Measure on public records, or pay, before you publish it.",
         )
     if others:
         yield "bad", "THE CLAIM DOES NOT HOLD.", "; ".join(others)
@@ -139,8 +139,8 @@ def audit_panel(document: Mapping[str, Any]) -> dict[str, Any]:
         "kind": "good" if verdict.startswith("no violation") else "bad",
         "verdict": verdict,
         "text": (
-            "An attack was really made. It can show that a promise is broken; that it found nothing"
-            " proves nothing."
+            "This attack was carried out. It can show that the guarantee is broken; finding nothing"
+            " does not prove that it holds."
         ),
         "rows": [
             ("attack", str(document["attack"])),
@@ -184,7 +184,7 @@ def _is_unpaid(document: Mapping[str, Any] | None) -> bool:
 def _data(data: Mapping[str, Any]) -> str:
     name, count = str(data.get("name", "")), int(data["num_records"])
     if data["public"]:
-        return f"Measured on {count:,} public records ({name}), which cost nothing."
+        return f"Measured on {count:,} public records ({name}); no privacy cost."
     charged = data.get("statement")
     if isinstance(charged, str):
         return f"Measured on {count:,} private records ({name}). {charged}"
@@ -279,7 +279,7 @@ def epsilon_chart(progress: Sequence[Mapping[str, Any]], claimed: float) -> Char
     return chart(
         axes,
         title="Epsilon over the steps of the run",
-        caption="What had been spent after so many steps. Most is spent early; every step counts.",
+        caption="What the run had spent after each step. The first steps cost the most.",
         legend=[("one", "spent so far")],
         columns=("steps", "epsilon"),
         rows=[(f"{step:,}", f"{value:.3f}") for step, value in points],
