@@ -89,6 +89,7 @@ _SLOW = (
     "tests/inference/test_vi.py::test_with_one_shared_draw_no_kernel_of_a_record_is_ever_formed[LowRank]",
     "tests/models/programs/test_splitting.py::test_start_objective_and_gradient",
     "tests/models/test_front_end.py",
+    "tests/models/test_linear_bounds.py::test_an_activation_stays",
     "tests/models/test_linear_bounds.py::test_no_point_of_a_box_has_outputs_outside_the_bounds[cnn]",
     "tests/models/test_linear_bounds.py::test_no_point_of_a_euclidean_ball",
     "tests/models/test_linear_bounds.py::test_on_a_small_relu_network",
