@@ -38,6 +38,7 @@ def certified(
         network or prior is not registered. It must have ``worst_log_prob``.
 
     Example:
+      >>> import jax
       >>> import jax.numpy as jnp
       >>> from tacit.models import MLP, Bernoulli, FlatPrior, bayesian
       >>> from tacit.robust import Linf

@@ -1,4 +1,4 @@
-"""Choosing the clip norm: from synthetic records, or privately at a stated cost."""
+"""Choosing the clip norm: from synthetic records at no privacy cost, or from private ones."""
 
 from collections.abc import Callable
 
