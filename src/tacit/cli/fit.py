@@ -5,20 +5,23 @@ import json
 import math
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Annotated, Any, Self
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from tacit import studies
 from tacit.cli import _options, note
 from tacit.cli.launch import CoordinatorOption, NumProcessesOption, ProcessIdOption, join
 from tacit.errors import InvalidArgumentError
 from tacit.inference import ProgressBar
+from tacit.inference.checkpoint import OnProgress
 from tacit.privacy.accounting import round_up
 from tacit.processes import is_coordinator, stop_processes, translating_lost_workers
-from tacit.studies import Interrupted, TableFit, execute, read_study, resume
+from tacit.studies import Interrupted, TableFit, execute, read_study
 from tacit.studies.study import make_study
 
 __all__ = ["fit_command"]
@@ -77,18 +80,22 @@ def fit_command(
     }
     join(num_processes, process_id, coordinator)
     try:
-        with translating_lost_workers():
-            if resume:
-                folder, found = _resume(settings, study)
-            else:
-                folder, found = _execute(settings, study, overwrite=overwrite)
+        if resume:
+            _require_resumable(settings, study)
+            with translating_lost_workers(), _gentle_progress("fit") as progress:
+                found = studies.resume(str(output), table=table, seed=seed, progress=progress)
+        else:
+            own = make_study(settings) if study is None else read_study(study, changes=settings)
+            output = own.output
+            with translating_lost_workers(), _gentle_progress(own.recipe.method) as progress:
+                found = execute(own, overwrite=overwrite, progress=progress)
     except Interrupted as stopped:
         _show_interrupted(stopped, as_json=as_json)
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps({"output": str(folder), "statement": dict(found.statement)}))
+        typer.echo(json.dumps({"output": str(output), "statement": dict(found.statement)}))
     else:
-        _show(found, folder)
+        _show(found, output)
     stop_processes()
 
 
@@ -100,18 +107,9 @@ def _epsilon(epsilon: float | None, *, non_private: bool) -> float | None:
     return math.inf if non_private else epsilon
 
 
-def _execute(
-    settings: dict[str, Any], file: Path | None, *, overwrite: bool
-) -> tuple[Path, TableFit]:
-    study = make_study(settings) if file is None else read_study(file, changes=settings)
-    with _GentleProgress(study.recipe.method) as progress:
-        return study.output, execute(study, overwrite=overwrite, progress=progress)
-
-
-def _resume(settings: dict[str, Any], file: Path | None) -> tuple[Path, TableFit]:
-    """Goes on with a run; the table may have moved, and a trial may have a seed."""
-    output = settings["output"]
-    if output is None:
+def _require_resumable(settings: dict[str, Any], file: Path | None) -> None:
+    """Raises unless no more is said than a resumed run takes: the table may have moved."""
+    if settings["output"] is None:
         raise InvalidArgumentError("say which run to go on with: --resume --output run.")
     given = {**settings, "study": file}
     extra = [name for name, value in given.items() if value is not None and name not in _RESUMABLE]
@@ -119,57 +117,43 @@ def _resume(settings: dict[str, Any], file: Path | None) -> tuple[Path, TableFit
         raise InvalidArgumentError(
             f"--resume goes on with the run's own study.toml; leave out {', '.join(extra)}."
         )
-    with _GentleProgress("fit") as progress:
-        found = resume(output, table=settings["table"], seed=settings["seed"], progress=progress)
-    return output, found
 
 
-class _GentleProgress:
-    """A bar from where a run begins; then the first Ctrl-C only asks it to stop.
+@contextlib.contextmanager
+def _gentle_progress(name: str) -> Iterator[OnProgress]:
+    """Shows a bar from where a run begins; from then on the first Ctrl-C only asks it to stop.
 
     The second stops it at once.
     """
+    bar = ProgressBar(name, console=Console(stderr=True, quiet=not is_coordinator()))
+    has_begun = is_asked = False
 
-    def __init__(self, name: str) -> None:
-        self._bar = ProgressBar(name, console=Console(stderr=True, quiet=not is_coordinator()))
-        self._open = contextlib.ExitStack()
-        self._has_begun = self._is_asked = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.close()
-
-    def __call__(self, *, step: int, num_steps: int, epsilon: float) -> None:
-        if not self._has_begun:
-            self._begin()
-        self._bar(step=step, num_steps=num_steps, epsilon=epsilon)
-        if self._is_asked and step < num_steps:  # a finished run is not worth stopping
-            raise KeyboardInterrupt
-
-    def _begin(self) -> None:
-        self._has_begun = True
-        # Elsewhere than in the main thread nobody can press Ctrl-C.
-        if threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGINT, self._ask)
-            self._open.callback(signal.signal, signal.SIGINT, before)
-        self._open.enter_context(self._bar)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal is_asked
         del number, frame
-        if self._is_asked:
+        if is_asked:
             raise KeyboardInterrupt
-        self._is_asked = True
+        is_asked = True
         note("stopping after the steps that are paid for; Ctrl-C again stops now, and loses them")
 
+    with contextlib.ExitStack() as opened:
 
-def _show(found: TableFit, output: Path) -> None:
+        def tell(*, step: int, num_steps: int, epsilon: float) -> None:
+            nonlocal has_begun
+            if not has_begun:
+                has_begun = True
+                # Elsewhere than in the main thread nobody can press Ctrl-C.
+                if threading.current_thread() is threading.main_thread():
+                    opened.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, ask))
+                opened.enter_context(bar)
+            bar(step=step, num_steps=num_steps, epsilon=epsilon)
+            if is_asked and step < num_steps:  # a finished run is not worth stopping
+                raise KeyboardInterrupt
+
+        yield tell
+
+
+def _show(found: TableFit, output: Path | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(found.statement_text, markup=False)
     console.print(f"\nwrote {output}: posterior, statement and schema, and no record", markup=False)

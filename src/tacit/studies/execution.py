@@ -78,8 +78,7 @@ def execute(
     """
     on_coordinator(lambda: require_no_run(study.output, overwrite=overwrite))
     schema = read_schema(study.schema)
-    ledger = _open_ledger(study)
-    records = _read_together(study, schema)
+    ledger, records = _open(study, schema)
     prepared = _prepare_everywhere(study, schema, as_table(records).num_records, ledger)
     if prepared.noise_scale > 1 and study.epsilon is not None:
         warnings.warn(
@@ -117,8 +116,7 @@ def resume(
     if budget is None:
         raise InvalidArgumentError(f"{file} must have budget.epsilon and delta.")
     schema = read_schema(study.output / "schema.toml")
-    ledger = _open_ledger(study)
-    records = _read_together(study, schema)
+    ledger, records = _open(study, schema)
     prepared = prepare(
         schema,
         study.recipe,
@@ -164,7 +162,8 @@ def _run(
         try:
             if progress is not None:
                 before = float(folder.progress[-1]["epsilon"]) if folder.progress else 0.0
-                progress(step=_step(checkpoint), num_steps=_num_steps(prepared), epsilon=before)
+                step = 0 if checkpoint is None else checkpoint.step
+                progress(step=step, num_steps=prepared.plan.kept_steps[-1], epsilon=before)
             table = fit_table(
                 spread,
                 prepared,
@@ -179,10 +178,11 @@ def _run(
                 folder.write_progress()
             raise _interrupted(prepared, folder) from None
         except TacitError as error:
-            if folder.has_begun:  # others drew on the ledger meanwhile, or the disk is full
+            # Others drew on the ledger meanwhile, or the disk is full.
+            if folder.has_begun and folder.last is not None:
                 folder.write_progress()
                 error.add_note(
-                    f"{_step(folder.last)} steps are paid for and kept in {str(folder.path)!r}; go"
+                    f"{folder.last.step} steps are paid for and kept in {str(folder.path)!r}; go"
                     " on with `resume`"
                 )
             raise
@@ -196,18 +196,8 @@ def _run(
     return table
 
 
-def _step(checkpoint: Checkpoint | None) -> int:
-    return 0 if checkpoint is None else checkpoint.step
-
-
-def _num_steps(prepared: Prepared) -> int:
-    assert prepared.plan.num_steps is not None
-    return prepared.plan.num_steps
-
-
 def _interrupted(prepared: Prepared, folder: RunFolder) -> Interrupted:
-    epsilon: float | str = 0.0
-    last = folder.last
+    step, epsilon, last = 0, 0.0, folder.last
     if last is not None:
         claim = claim_of(
             last.cost.event,
@@ -216,8 +206,9 @@ def _interrupted(prepared: Prepared, folder: RunFolder) -> Interrupted:
             budget=prepared.budget,
         )
         is_private = math.isfinite(claim.budget.epsilon)
-        epsilon = claim.budget.spent(claim.cost) if is_private else "infinity"
-    return Interrupted(_step(last), _num_steps(prepared), folder.path, epsilon)
+        step, epsilon = last.step, claim.budget.spent(claim.cost) if is_private else math.inf
+    shown = epsilon if math.isfinite(epsilon) else "infinity"
+    return Interrupted(step, prepared.plan.kept_steps[-1], folder.path, shown)
 
 
 def _num_bytes(prepared: Prepared) -> int:
@@ -231,22 +222,6 @@ def _num_bytes(prepared: Prepared) -> int:
 # Several processes
 
 
-def _read_together(study: Study, schema: Schema) -> Record | OnHost:
-    """Returns the records; raises unless all processes were started for the same run."""
-    found = read_records(study, schema)
-    require_same_everywhere(
-        **{
-            "the version of tacit": importlib.metadata.version("tacit"),
-            "the version of jax": jax.__version__,
-            "the schema": schema.to_toml(),
-            "the number of records": str(as_table(found).num_records),
-            "the recipe": repr(study.recipe),
-            "the seed": str(study.seed),
-        }
-    )
-    return found
-
-
 class _LedgerElsewhere:
     """Stands for the ledger where this is not the coordinator, which alone reaches it."""
 
@@ -257,12 +232,28 @@ class _LedgerElsewhere:
         raise AssertionError("only the coordinator pays")
 
 
-def _open_ledger(study: Study) -> Ledger | None:
-    """Returns what is charged, if anything is; only the coordinator needs the file."""
-    if study.ledger is None or study.data_set is None:
-        return None
-    path, name = study.ledger, study.data_set
-    return on_coordinator(lambda: LedgerFile.open(path).data_set(name)) or _LedgerElsewhere()
+def _open(study: Study, schema: Schema) -> tuple[Ledger | None, Record | OnHost]:
+    """Returns what is charged and the records.
+
+    Raises unless all processes were started for the same run; only the coordinator needs the
+    ledger's file.
+    """
+    ledger: Ledger | None = None
+    if study.ledger is not None and study.data_set is not None:
+        path, name = study.ledger, study.data_set
+        ledger = on_coordinator(lambda: LedgerFile.open(path).data_set(name)) or _LedgerElsewhere()
+    records = read_records(study, schema)
+    require_same_everywhere(
+        **{
+            "the version of tacit": importlib.metadata.version("tacit"),
+            "the version of jax": jax.__version__,
+            "the schema": schema.to_toml(),
+            "the number of records": str(as_table(records).num_records),
+            "the recipe": repr(study.recipe),
+            "the seed": str(study.seed),
+        }
+    )
+    return ledger, records
 
 
 def _prepare_everywhere(
@@ -275,7 +266,15 @@ def _prepare_everywhere(
     own: list[Prepared] = []
 
     def choose() -> str:
-        budget = _budget(study, schema, num_records, ledger)
+        book = ledger if isinstance(ledger, DataSetLedger) else None
+        delta = DELTA if book is None else book.rule.delta
+        filled = replace(study, delta=delta if study.delta is None else study.delta)
+        budget = filled.budget
+        if budget is None:
+            assert book is not None
+            budget = budget_left(
+                schema, study.recipe, num_records=num_records, ledger=book, delta=filled.delta
+            )
         prepared = prepare(
             schema, study.recipe, num_records=num_records, budget=budget, ledger=ledger
         )
@@ -290,19 +289,6 @@ def _prepare_everywhere(
     recipe = Recipe(**{**settings, "hidden": tuple(settings["hidden"])})
     budget = Budget(epsilon, delta) if math.isfinite(epsilon) else Budget.non_private()
     return prepare(schema, recipe, num_records=num_records, budget=budget, noise_scale=noise_scale)
-
-
-def _budget(study: Study, schema: Schema, num_records: int, ledger: Ledger | None) -> Budget:
-    book = ledger if isinstance(ledger, DataSetLedger) else None
-    if study.epsilon is None:
-        assert book is not None
-        return budget_left(
-            schema, study.recipe, num_records=num_records, ledger=book, delta=study.delta
-        )
-    delta = DELTA if book is None else book.rule.delta
-    budget = replace(study, delta=delta if study.delta is None else study.delta).budget
-    assert budget is not None
-    return budget
 
 
 def _require_same_start(checkpoint: Checkpoint) -> None:

@@ -49,7 +49,8 @@ class RunFolder:
     """Where a run is written to, chunk by chunk.
 
     Attributes:
-      study: as executed, with the folder.
+      path: the folder.
+      study: as executed.
       schema: the public description of the table.
       last: where a run goes on from: the checkpoint that it was resumed from, and then its own.
       progress: how epsilon grew, with what came before it was resumed.
@@ -63,14 +64,9 @@ class RunFolder:
     has_begun: bool = False
 
     def __post_init__(self) -> None:
-        self._is_new = self.last is None
+        self.path, self._is_new = self.study.output, self.last is None
         if self.last is not None:
             self.progress += _read_progress(self.path, before=self.last.step)
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.study.output
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Writes a checkpoint; with the first of them the folder becomes that of this run."""
