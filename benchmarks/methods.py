@@ -11,7 +11,8 @@ import optax
 
 from benchmarks.timing import Effort, Visit, interleave, repeat
 from tacit.certify import certified
-from tacit.inference import HMC, IVON, SGD, SGHMC, SGLD, SWAG, VI, Ensemble, Method
+from tacit.inference import HMC, IVON, SGD, SGHMC, SGLD, SWAG, VI, Ensemble
+from tacit.inference.method import Method
 from tacit.models import MLP, Categorical, GaussianPrior, Model, bayesian
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch

@@ -23,6 +23,7 @@ from tacit import _tree
 from tacit.privacy.budget import RunRequest
 from tacit.privacy.clipping import Flat
 from tacit.privacy.clipping.gradient import clipped_gradient_sum
+from tacit.privacy.filters import RDPFilter
 from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
 from tacit.tables import device_mesh
@@ -157,7 +158,7 @@ def _on_host(task: PartsTask, folder: Path) -> dict[str, Visit]:
         return optax.apply_updates(params, updates), state
 
     census = tacit.LedgerFile.create(folder / "ledger").register(
-        "census", tacit.RDPFilter.of_budget(epsilon=1e3, delta=1e-6)
+        "census", RDPFilter.of_budget(epsilon=1e3, delta=1e-6)
     )
     cost = tacit.FullBatch(num_records=1).cost(100.0)
     run = census.begin(RunRequest(cost=tacit.Cost(cost, is_secure=True), purpose="to be timed"))

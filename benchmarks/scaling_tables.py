@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data import StoredRecords, as_records, map_arrays
+from tacit.data import as_records
+from tacit.data.record_source import StoredRecords, map_arrays
 from tacit.models import MLP, Categorical, GaussianPrior, Model, bayesian
 from tacit.typing import Record
 

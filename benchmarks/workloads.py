@@ -19,7 +19,8 @@ from flax import linen
 from jax import lax
 from numpyro.infer import Trace_ELBO
 
-from tacit.models import MLP, EmbeddingBag, Network
+from tacit.models import MLP, EmbeddingBag
+from tacit.models.base import Network
 from tacit.typing import Array, Input, Key, Params, Record, Scalar, Tree
 
 __all__ = ["WORKLOADS", "Workload", "mlp"]

@@ -20,12 +20,15 @@ def run(
     """Returns the accuracy of a plain and of a certified posterior: clean, attacked, certified."""
     train, test = digits(num_records)
     langevin = tacit.SGLD.fixed_noise(release=engine(len(train.y)), step_size=2.0 / len(train.y))
-    ramp = tacit.Ramp(first=0.0, last=float(BALL.radius), stop=max(1, num_steps // 2))
+    ramp = tacit.inference.Ramp(first=0.0, last=float(BALL.radius), stop=max(1, num_steps // 2))
 
     def robust(model: tacit.Model, step: Scalar) -> tacit.Model:
         return tacit.certified(model, NETWORK, BALL.at(ramp(step)), weight=0.5)
 
-    methods = {"plain": langevin, "certified": tacit.Scheduled(base=langevin, transform=robust)}
+    methods = {
+        "plain": langevin,
+        "certified": tacit.inference.Scheduled(base=langevin, transform=robust),
+    }
     found = {}
     for name, method in methods.items():
         plan = tacit.Plan(

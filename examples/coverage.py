@@ -19,12 +19,9 @@ from matplotlib.lines import Line2D
 from scipy.special import ndtri
 
 import tacit
-from tacit.metrics import (
-    gaussian_interval,
-    interval_coverage,
-    quantile_interval,
-    wilson_interval,
-)
+from tacit.metrics import interval_coverage, quantile_interval
+from tacit.metrics.calibration import gaussian_interval
+from tacit.metrics.confidence import wilson_interval
 from tacit.typing import Array, Key, Params
 
 __all__ = [

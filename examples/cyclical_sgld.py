@@ -2,7 +2,7 @@
 
 import tacit
 from examples.census import BUDGET, Scores, census, engine, main, network, scores
-from tacit.inference import Cyclical
+from tacit.inference.schedules import Cyclical
 
 __all__ = ["run"]
 

@@ -5,7 +5,8 @@ import optax
 
 import tacit
 from examples.census import BUDGET, Scores, census, engine, main, network, scores
-from tacit.inference import assign_shards, shard_records, shard_size
+from tacit.inference import assign_shards
+from tacit.inference.ensemble import shard_records, shard_size
 
 __all__ = ["run"]
 

@@ -73,7 +73,7 @@ def _start(
         release=replace(engine(len(train.y)), clip_norm=1.0),
         optimizer=optax.sgd(2.0, momentum=0.9),
     )
-    method = tacit.IterateAverage(base=descent, start=num_steps // 2)
+    method = tacit.inference.IterateAverage(base=descent, start=num_steps // 2)
     plan = tacit.calibrate(tacit.Plan(method=method, num_steps=num_steps), half)
     return tacit.fit(plan, model, train, budget=half, seed=seed)
 

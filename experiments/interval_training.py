@@ -19,7 +19,9 @@ from experiments.cells import Settings
 from experiments.scoring import class_scores, predictions
 from tacit.certify import Intervals, Linear, certify_predictive
 from tacit.inference.method import Method
-from tacit.models import CNN, MLP, AveragePool, Categorical, GaussianPrior, Network
+from tacit.models import CNN, MLP, Categorical, GaussianPrior
+from tacit.models.base import Network
+from tacit.models.networks import AveragePool
 from tacit.robust import Linf
 from tacit.typing import Array, Key, Params, Record, Scalar
 
@@ -151,15 +153,17 @@ def _plan(settings: Settings, network: Network, num_records: int) -> tacit.Plan:
     """Returns the plan, calibrated to the budget."""
     num_steps, every = settings["num_steps"], settings["thinning"]
     stop = max(1, round(settings["ramp"] * num_steps))
-    ramp = tacit.Ramp(first=0.0, last=settings["training_radius"], stop=stop)
+    ramp = tacit.inference.Ramp(first=0.0, last=settings["training_radius"], stop=stop)
 
     def robust(model: tacit.Model, step: Scalar) -> tacit.Model:
         ball = _PIXELS.at(ramp(step))
         return tacit.certified(model, network, ball, weight=settings["clean_weight"])
 
-    method: Any = tacit.Scheduled(base=base_method(settings, num_records), transform=robust)
+    method: Any = tacit.inference.Scheduled(
+        base=base_method(settings, num_records), transform=robust
+    )
     if settings["average"]:
-        method = tacit.IterateAverage(base=method, start=0, decay=settings["average"])
+        method = tacit.inference.IterateAverage(base=method, start=0, decay=settings["average"])
     plan = tacit.Plan(
         method=method,
         num_steps=num_steps,

@@ -18,8 +18,9 @@ import tacit
 from experiments.cells import Measured, Settings
 from experiments.images import ImageSet
 from experiments.scoring import class_scores, predictions, reliability_series
-from tacit.inference import Method
-from tacit.models import FlatPrior, GaussianPrior, Prior
+from tacit.inference.method import Method
+from tacit.models import FlatPrior, GaussianPrior
+from tacit.models.base import Prior
 from tacit.typing import Scalar
 
 __all__ = ["AS_DP_SGD", "Halving", "dp_sgld", "prior_of", "score_procedure"]

@@ -11,16 +11,9 @@ import functools
 from experiments.cells import Experiment, Measured, Settings, main
 from experiments.images import image_set
 from experiments.knolle_fitting import AS_DP_SGD, dp_sgld, prior_of, score_procedure
-from tacit.models import (
-    CNN,
-    Activation,
-    AveragePool,
-    Categorical,
-    Conv,
-    MaxPool,
-    Model,
-    bayesian,
-)
+from tacit.models import CNN, Categorical, Conv, MaxPool, Model, bayesian
+from tacit.models.layers import Activation
+from tacit.models.networks import AveragePool
 
 __all__ = ["ABLATION", "DP_SGD", "EXPERIMENT", "SGD", "measure"]
 

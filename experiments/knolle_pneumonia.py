@@ -12,15 +12,8 @@ import functools
 from experiments.cells import Experiment, Measured, Settings, main
 from experiments.images import ImageSet, image_set
 from experiments.knolle_fitting import AS_DP_SGD, dp_sgld, prior_of, score_procedure
-from tacit.models import (
-    MLP,
-    Activation,
-    Categorical,
-    Model,
-    Scattering,
-    bayesian,
-    extract_features,
-)
+from tacit.models import MLP, Categorical, Model, Scattering, bayesian, extract_features
+from tacit.models.layers import Activation
 
 __all__ = ["ABLATION", "DP_SGD", "EXPERIMENT", "RATES", "SGD", "features", "measure"]
 

@@ -23,12 +23,12 @@ from tacit.models import (
     MLP,
     Categorical,
     FlatPrior,
-    FrontEnd,
     Scattering,
     Whitened,
     bayesian,
     extract_features,
 )
+from tacit.models.base import FrontEnd
 from tacit.typing import Record
 
 __all__ = ["CHOSEN", "EXPERIMENT", "QUICK", "cell", "measure"]

@@ -24,8 +24,8 @@ import tacit
 from experiments.cells import Experiment, Measured, Settings, main
 from experiments.images import ImageSet, image_set
 from experiments.scoring import class_scores, predictions, reliability_series
-from tacit.inference import Method
-from tacit.metrics import ClassificationUncertainty
+from tacit.inference.method import Method
+from tacit.metrics.uncertainty import ClassificationUncertainty
 from tacit.models import (
     MLP,
     Bernoulli,

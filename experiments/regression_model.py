@@ -5,13 +5,8 @@ import numpy as np
 
 from experiments.architectures import zhang_regression_mlp
 from tacit.data import as_records
-from tacit.models import (
-    GaussianPrior,
-    HeteroscedasticGaussian,
-    Model,
-    PerLeafPrior,
-    bayesian,
-)
+from tacit.models import GaussianPrior, HeteroscedasticGaussian, Model, bayesian
+from tacit.models.priors import PerLeafPrior
 from tacit.typing import Key, Params, Record
 
 __all__ = ["NUM_TRAIN", "gaussian_process", "network"]

@@ -7,7 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 import tacit
 from tacit import metrics
-from tacit.metrics import ClassificationUncertainty
+from tacit.metrics.calibration import mce
+from tacit.metrics.selection import ood_scores
+from tacit.metrics.uncertainty import ClassificationUncertainty
 from tacit.typing import Array, Record
 
 __all__ = [
@@ -41,7 +43,7 @@ def class_scores(found: ClassificationUncertainty[Any], test: Record) -> dict[st
         "NLL": metrics.nll(probabilities, labels, floor=_NLL_FLOOR),
         "Brier": metrics.brier(probabilities, labels),
         "ECE": metrics.ece(probabilities, labels),
-        "MCE": metrics.mce(probabilities, labels),
+        "MCE": mce(probabilities, labels),
         "ECE of Zhang": zhang_ece(probabilities, labels),
         "MCE of Zhang": zhang_mce(probabilities, labels),
         "mean confidence": float(probabilities.max(axis=1).mean()),
@@ -87,7 +89,7 @@ def foreign_scores(
     inside: ClassificationUncertainty[Any], outside: ClassificationUncertainty[Any]
 ) -> dict[str, float]:
     """Returns how well each score tells foreign images from one's own."""
-    own, foreign = metrics.ood_scores(inside), metrics.ood_scores(outside)
+    own, foreign = ood_scores(inside), ood_scores(outside)
     found = {}
     for name in own._fields:
         scores = getattr(own, name), getattr(foreign, name)

@@ -20,7 +20,8 @@ import tacit
 from experiments.architectures import ghitu_mnist_mlp
 from experiments.cells import Settings
 from experiments.thesis_inputs import SCATTERING
-from tacit.models import CNN, MLP, AveragePool, Categorical, GaussianPrior
+from tacit.models import CNN, MLP, Categorical, GaussianPrior
+from tacit.models.networks import AveragePool
 from tacit.robust import FGSM, PGD, Linf
 from tacit.typing import Key, Params, Record, Scalar
 
@@ -135,15 +136,17 @@ def num_releases(phases: Sequence[Settings]) -> int:
     )
 
 
-def _burn_in(settings: Settings, phase: Settings, num_records: int) -> tacit.Scheduled:
+def _burn_in(settings: Settings, phase: Settings, num_records: int) -> tacit.inference.Scheduled:
     """Returns a method that goes downhill while the radius grows."""
-    ramp = tacit.Ramp(first=0.0, last=phase["radius"], stop=round(_RAMP * phase["num_steps"]))
+    ramp = tacit.inference.Ramp(
+        first=0.0, last=phase["radius"], stop=round(_RAMP * phase["num_steps"])
+    )
 
     def seen(model: tacit.Model, step: Scalar) -> tacit.Model:
         return robust(settings, model, ramp(step))
 
     if "epsilon" not in phase:
-        return tacit.Scheduled(base=descent(phase, num_records), transform=seen)
+        return tacit.inference.Scheduled(base=descent(phase, num_records), transform=seen)
     release = tacit.GaussianSum(
         sampling=_sampling(phase, num_records),
         clip_norm=phase["clip_norm"],
@@ -153,7 +156,7 @@ def _burn_in(settings: Settings, phase: Settings, num_records: int) -> tacit.Sch
     method = tacit.SGHMC.fixed_noise(
         release=release, step_size=phase["learning_rate"] / num_records, friction=_FRICTION
     )
-    return tacit.Scheduled(base=method, transform=seen)
+    return tacit.inference.Scheduled(base=method, transform=seen)
 
 
 def descent(settings: Settings, num_records: int) -> tacit.SGD:

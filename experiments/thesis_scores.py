@@ -15,9 +15,9 @@ import tacit
 from experiments.scoring import class_scores, foreign_scores, predictions
 from experiments.thesis_fitting import ball
 from experiments.thesis_inputs import Inputs
-from tacit import metrics
 from tacit.certify import certify_predictive
-from tacit.metrics import ClassificationUncertainty
+from tacit.metrics.chains import ess_bulk
+from tacit.metrics.uncertainty import ClassificationUncertainty
 from tacit.robust import FGSM, PGD
 
 __all__ = ["NUM_EXAMINED", "acceptance_series", "chain_scores", "posterior_scores"]
@@ -63,7 +63,7 @@ def chain_scores(fits: Sequence[tacit.Fit]) -> dict[str, float]:
     moves = np.linalg.norm(np.diff(weights, axis=0), axis=1)
     every = max(1, weights.shape[1] // 1000)
     with np.errstate(all="ignore"):
-        sizes = metrics.ess_bulk(weights[None, :, ::every])
+        sizes = ess_bulk(weights[None, :, ::every])
     return {
         **({"acceptance before": float(np.mean(earlier))} if earlier else {}),
         "acceptance": float(np.mean(_accepted(fits[-1]))),

@@ -56,7 +56,7 @@ def _plan(settings: Settings) -> tacit.Plan:
     sampling = tacit.PoissonBatch(num_records=num_records, batch_size=settings["batch_size"])
     step_size = settings["learning_rate"] / num_records
     clip_norm, friction = settings["clip_norm"], settings["friction"]
-    method: tacit.SGHMC | tacit.Scheduled
+    method: tacit.SGHMC | tacit.inference.Scheduled
     if settings["temperature"] == "one":
         method = tacit.SGHMC.fixed_temperature(
             sampling=sampling, clip_norm=clip_norm, step_size=step_size, friction=friction
@@ -66,12 +66,12 @@ def _plan(settings: Settings) -> tacit.Plan:
         method = tacit.SGHMC.fixed_noise(release=release, step_size=step_size, friction=friction)
     if settings["radius"]:
         ball = Linf(radius=settings["radius"], low=0.0, high=1.0)
-        ramp = tacit.Ramp(first=0.0, last=settings["radius"], stop=num_steps // 3)
+        ramp = tacit.inference.Ramp(first=0.0, last=settings["radius"], stop=num_steps // 3)
 
         def robust(model: tacit.Model, step: Scalar) -> tacit.Model:
             return tacit.certified(model, _NETWORK, ball.at(ramp(step)), weight=0.5)
 
-        method = tacit.Scheduled(base=method, transform=robust)
+        method = tacit.inference.Scheduled(base=method, transform=robust)
     return tacit.Plan(method=method, num_steps=num_steps, burn_in=num_steps // 2, thinning=2)
 
 

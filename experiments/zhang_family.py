@@ -15,7 +15,7 @@ import tacit
 from experiments.cells import Experiment, Measured, Settings, main
 from experiments.images import image_set
 from experiments.scoring import class_scores, predictions
-from tacit.inference import Method
+from tacit.inference.method import Method
 from tacit.models import MLP, Categorical, FlatPrior
 
 __all__ = ["EXPERIMENT", "cell", "coupled_noise", "method_of", "swept"]

@@ -15,18 +15,10 @@ from experiments.architectures import zhang_mnist_cnn, zhang_mnist_mlp
 from experiments.cells import Settings
 from experiments.images import image_set
 from experiments.straightening import straightened
-from tacit.inference import Method
-from tacit.models import (
-    CNN,
-    MLP,
-    Activation,
-    Categorical,
-    FlatPrior,
-    GaussianPrior,
-    LaplacePrior,
-    Model,
-    Prior,
-)
+from tacit.inference.method import Method
+from tacit.models import CNN, MLP, Categorical, FlatPrior, GaussianPrior, LaplacePrior, Model
+from tacit.models.base import Prior
+from tacit.models.layers import Activation
 from tacit.typing import Array, Key, Params, Record
 
 __all__ = ["Fitted", "fitted", "images", "method_of", "model_of"]

@@ -26,7 +26,8 @@ import tacit
 from experiments.cells import Experiment, Measured, Settings, main
 from experiments.regression_model import NUM_TRAIN, gaussian_process, network
 from tacit import metrics
-from tacit.inference import Method
+from tacit.inference.method import Method
+from tacit.metrics.scores import mse
 from tacit.models import Model
 from tacit.typing import Array, Record
 
@@ -92,9 +93,9 @@ def measure(settings: Settings, seed: int) -> Measured:
     truth, deviation = np.asarray(test.y, np.float64), np.sqrt(found["total_variance"])
     inside = np.abs(truth - found["mean"]) <= 1.96 * deviation
     scores = {
-        "test MSE": metrics.mse(found["mean"], truth),
+        "test MSE": mse(found["mean"], truth),
         # Of simulated records, as the seed prints it; of private ones it would be a release.
-        "training MSE": metrics.mse(predicted(train.x)["mean"], np.asarray(train.y)),
+        "training MSE": mse(predicted(train.x)["mean"], np.asarray(train.y)),
         "NLL": metrics.gaussian_nll(found["mean"], found["total_variance"], truth),
         "coverage": float(inside.mean()),
     }

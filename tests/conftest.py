@@ -14,7 +14,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 from jax._src import compiler  # noqa: E402  # there is no public way to set options for all programs
 
-from tacit.estimators import forget_fits  # noqa: E402
+from tacit.estimators.inputs import forget_fits  # noqa: E402
 from tacit.inference.compilation import forget_kernels  # noqa: E402
 
 # `make check`: files whose tests take two minutes together on one core.
@@ -105,7 +105,6 @@ _SLOW = (
     "tests/numpyro/test_traps.py::test_subsampling_inside_a_model",
     "tests/numpyro/test_traps.py::test_trees_numbers_and_none",
     "tests/numpyro/test_twin.py",
-    "tests/privacy/test_accounting.py::test_truncation_costs_what_it_is_known",
     "tests/privacy/test_conditioned.py::test_a_person_with_several_rows",
     "tests/privacy/test_conditioned.py::test_a_statement_of_a_conditioned_batch_is_confirmed",
     "tests/privacy/test_conditioned.py::test_what_vacant_rows_save",

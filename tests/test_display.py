@@ -14,9 +14,10 @@ from rich.console import Console
 import tacit
 from laws.cases import MODELS, engine, table
 from tacit import _display
-from tacit.numpyro import ProgramPosterior
+from tacit.numpyro.posterior import ProgramPosterior
+from tacit.privacy.accounting import CLTApproximation
 from tacit.privacy.cost import Cost
-from tacit.privacy.statement import make_statement
+from tacit.privacy.statement.construction import make_statement
 
 BUDGET = tacit.Budget(epsilon=1e6, delta=1e-3)
 
@@ -77,7 +78,7 @@ def test_what_nobody_may_overlook_is_loud(fitted):
     assert "INSECURE" in posterior._repr_html_()
     assert "no privacy statement" in printed(replace(fit.posterior, statement={}))
     assert "NOT PRIVATE" in printed(tacit.Budget.non_private())
-    clt = replace(BUDGET, accountant=tacit.CLTApproximation())
+    clt = replace(BUDGET, accountant=CLTApproximation())
     assert "NOT A GUARANTEE" in printed(clt)
 
 

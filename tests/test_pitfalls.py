@@ -18,6 +18,8 @@ import tacit
 from laws.cases import CLIP_NORM, METHODS, MODELS, engine, full, poisson, table
 from tacit import cli
 from tacit.inference.method import objective_of, potential_gradient
+from tacit.privacy.accounting import CLTApproximation
+from tacit.privacy.budget import InMemoryLedger
 from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
@@ -153,7 +155,7 @@ def test_every_report_of_epsilon_names_its_adjacency():
 
 
 def test_the_statement_of_an_approximate_accountant_says_that_it_is_no_guarantee():
-    budget = tacit.Budget(epsilon=math.inf, delta=1e-3, accountant=tacit.CLTApproximation())
+    budget = tacit.Budget(epsilon=math.inf, delta=1e-3, accountant=CLTApproximation())
     plan = tacit.Plan(method=small_sgld(), num_steps=2)
     fit = tacit.fit(plan, MODELS["dense"], small_problem(), budget=budget, seed=0)
     assert "not a guarantee" in str(fit.statement)
@@ -210,7 +212,7 @@ def test_with_the_engine_silenced_a_whole_fit_shows_nothing_of_the_records(monke
     monkeypatch.setattr(GaussianSum, "_release", silent)
     seen = []
     for seed in (0, 1):
-        told, ledger = [], tacit.InMemoryLedger()
+        told, ledger = [], InMemoryLedger()
         fit = tacit.fit(
             tacit.Plan(method=METHODS["SGLD decaying"], num_steps=6, thinning=2),
             MODELS["dense"],
@@ -241,7 +243,7 @@ def test_runs_on_one_ledger_add_up_until_one_is_refused():
     each = tacit.RDP().epsilon(plan.cost, delta=1e-3)
     twice = tacit.RDP().epsilon(tacit.Plan(method=method, num_steps=8).cost, delta=1e-3)
     own = tacit.Budget(epsilon=2 * each, delta=1e-3)
-    ledger = tacit.InMemoryLedger(
+    ledger = InMemoryLedger(
         # A filter for runs chosen one after the other is stricter than accounting for both at once.
         budget=tacit.Budget(epsilon=1.2 * twice, delta=1e-3, accountant=tacit.RDP())
     )

@@ -9,7 +9,8 @@ from experiments.scoring import zhang_ece, zhang_mce
 
 import tacit
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import accuracy, ece, mce
+from tacit.metrics import accuracy, ece
+from tacit.metrics.calibration import mce
 
 ROWS = read_rows("choosing_zhang")
 

@@ -16,19 +16,11 @@ import numpy as np
 from examples.census import BUDGET, census, engine, network
 
 import tacit
-from tacit.certify import certified_curve
+from tacit.certify.predictive import certified_curve
 from tacit.data import load_adult
-from tacit.metrics import (
-    accuracy,
-    auroc,
-    bootstrap,
-    calibration_interval,
-    ece,
-    nll,
-    reliability,
-    risk_coverage,
-    wilson_interval,
-)
+from tacit.metrics import accuracy, auroc, bootstrap, ece, nll, reliability
+from tacit.metrics.confidence import calibration_interval, wilson_interval
+from tacit.metrics.selection import risk_coverage
 from tacit.report.html import write_report
 from tacit.robust import Linf
 

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import tacit
-from tacit.certify import certified_curve
+from tacit.certify.predictive import certified_curve
 from tacit.metrics import accuracy
 from tacit.models import MLP, Categorical, GaussianPrior
 from tacit.robust import Linf
@@ -46,7 +46,7 @@ def run(
 
     # 3. Robust training is another model, so that every method can do it, at the same price. The
     #    ball grows over the first half of the steps.
-    ramp = tacit.Ramp(first=0.0, last=0.05, stop=max(1, num_steps // 2))
+    ramp = tacit.inference.Ramp(first=0.0, last=0.05, stop=max(1, num_steps // 2))
 
     def robust(model: tacit.Model, step: Scalar) -> tacit.Model:
         return tacit.certified(model, network, ball.at(ramp(step)), weight=0.5)
@@ -59,7 +59,7 @@ def run(
     )
     langevin = tacit.SGLD.fixed_noise(release=release, step_size=2.0 / 1400)
     plan = tacit.Plan(
-        method=tacit.Scheduled(base=langevin, transform=robust),
+        method=tacit.inference.Scheduled(base=langevin, transform=robust),
         num_steps=num_steps,
         burn_in=3 * num_steps // 4,
         thinning=max(1, num_steps // 40),

@@ -11,7 +11,8 @@ from experiments import choosing_regression, zhang_regression
 from experiments.cells import Row, read_rows
 from experiments.figures import Figure
 from experiments.markdown import at, progress, summary, table
-from tacit.metrics import Interval, bootstrap
+from tacit.metrics import bootstrap
+from tacit.metrics.confidence import Interval
 
 __all__ = ["FIGURES", "ratio", "section"]
 

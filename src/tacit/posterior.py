@@ -29,7 +29,9 @@ from tacit.metrics.uncertainty import (
     merge_moments,
     regression_moments,
 )
-from tacit.models import Model, Moments, model_from_spec
+from tacit.models import Model
+from tacit.models.base import Moments
+from tacit.models.bayesian import model_from_spec
 from tacit.rng import seeded_key
 from tacit.samplers import Sampler, sampler_from_spec, sampler_spec
 from tacit.typing import Array, Input, Key, Params, Tree

@@ -14,21 +14,23 @@ import pytest
 
 from audit.bugs import BUGS, plant_bug
 from laws.cases import MODELS, table
-from tacit.audit import (
-    AuditResult,
+from tacit.audit import AuditResult, audit_membership, audit_method
+from tacit.audit.bounds import AuditedData
+from tacit.audit.membership import (
     FunctionTrainer,
     LiRA,
     PlanTrainer,
-    audit_membership,
-    audit_method,
+    canary_scores,
+    lira_scores,
+    shadow_coins,
+    weighted,
 )
-from tacit.audit.bounds import AuditedData
-from tacit.audit.membership import canary_scores, lira_scores, shadow_coins, weighted
 from tacit.audit.runs import dirac_model, dirac_records, membership_figures
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import HMC, SGD, SGLD, Plan, calibrate, fit
-from tacit.models import MLP, Categorical, FixedGaussian, GaussianPrior, Moments, bayesian
+from tacit.models import MLP, Categorical, FixedGaussian, GaussianPrior, bayesian
+from tacit.models.base import Moments
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum

@@ -16,15 +16,8 @@ from certify.posteriors import (
     posterior_of,
     random_draws,
 )
-from tacit.certify import (
-    Intervals,
-    Linear,
-    MeanLogit,
-    MeanSoftmax,
-    certified_curve,
-    certify_predictive,
-    robust_draws,
-)
+from tacit.certify import Intervals, Linear, certify_predictive, robust_draws
+from tacit.certify.predictive import MeanLogit, MeanSoftmax, certified_curve
 from tacit.errors import InvalidArgumentError
 from tacit.models import MLP, Bernoulli, Categorical, EmbeddingBag, FixedGaussian
 from tacit.posterior import predict

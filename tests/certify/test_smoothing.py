@@ -7,7 +7,8 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from certify.posteriors import linear_binary, posterior_of, random_draws
-from tacit.certify import ABSTAINED, smooth
+from tacit.certify import smooth
+from tacit.certify.smoothing import ABSTAINED
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.confidence import clopper_pearson, clopper_pearson_lower
 from tacit.models import MLP, FixedGaussian

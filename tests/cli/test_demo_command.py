@@ -51,7 +51,7 @@ def test_people_get_a_table_the_statement_and_where_the_files_are(monkeypatch, t
     from tacit.privacy.budget import Budget
     from tacit.privacy.cost import Cost
     from tacit.privacy.sampling import PoissonBatch
-    from tacit.privacy.statement import make_statement
+    from tacit.privacy.statement.construction import make_statement
 
     statement = make_statement(
         cost=Cost(PoissonBatch(num_records=100, batch_size=10).cost(5.0), is_secure=False),

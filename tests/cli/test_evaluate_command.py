@@ -7,7 +7,7 @@ import pytest
 
 from cli.tables import ILL, refused, tacit
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import ClassificationUncertainty
+from tacit.metrics.uncertainty import ClassificationUncertainty
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import LedgerFile
 from tacit.studies import load_fitted_table

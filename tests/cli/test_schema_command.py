@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from cli.tables import ILL, refused, tacit, write_patients
-from tacit.data import CategoricalColumn, NumericColumn, NumericTarget, Scale, Schema, Target
+from tacit.data import CategoricalColumn, NumericColumn, NumericTarget, Schema, Target
+from tacit.data.columns import Scale
 from tacit.data.csv import read_csv, typed
 from tacit.data.draft import rounded_range
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import CategoricalColumn, NumericColumn, Scale, Target
+from tacit.data import CategoricalColumn, NumericColumn, Target
+from tacit.data.columns import Scale
 from tacit.errors import InvalidArgumentError
 
 AGE = NumericColumn(name="age", low=20, high=80)

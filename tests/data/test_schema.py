@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import (
-    CategoricalColumn,
-    NumericColumn,
-    NumericTarget,
-    Scale,
-    Schema,
-    Target,
-)
+from tacit.data import CategoricalColumn, NumericColumn, NumericTarget, Schema, Target
+from tacit.data.columns import Scale
 from tacit.data.schema import toml_of
 from tacit.errors import InvalidArgumentError
 

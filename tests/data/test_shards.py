@@ -6,7 +6,8 @@ import pytest
 
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
-from tacit.inference import assign_shards, shard_records, shard_size
+from tacit.inference import assign_shards
+from tacit.inference.ensemble import shard_records, shard_size
 from tacit.typing import Record
 
 IDS = [f"person {i}" for i in range(3000)]

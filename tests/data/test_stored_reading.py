@@ -11,7 +11,8 @@ import pytest
 
 from data.stored_tables import assert_same, rows, table, units
 from tacit import InvalidArgumentError, TacitError
-from tacit.data import map_arrays, open_records, write_records
+from tacit.data import open_records, write_records
+from tacit.data.record_source import map_arrays
 
 
 @pytest.mark.parametrize("records", [table(50), units()], ids=["rows", "units"])

@@ -5,7 +5,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from tacit import PrivacyWarning
-from tacit.estimators import forget_fits
+from tacit.estimators.inputs import forget_fits
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,10 +12,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from estimators.tables import ILL, WEEKS, patients
-from tacit import Budget, InMemoryLedger, LedgerFile, PrivacyWarning
+from tacit import Budget, LedgerFile, PrivacyWarning
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.estimators import PrivateBayesClassifier, PrivateBayesRegressor
 from tacit.privacy.accounting import RDP
+from tacit.privacy.budget import InMemoryLedger
 from tacit.privacy.filters import RDPFilter
 
 TRAIN, TEST = patients(300), patients(seed=1)

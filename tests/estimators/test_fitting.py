@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from estimators.tables import ILL, WEEKS, patients
-from tacit import Budget, InMemoryLedger, PrivacyWarning
+from tacit import Budget, PrivacyWarning
 from tacit.data import encode_table
 from tacit.errors import BudgetExceededError, InvalidArgumentError, TacitError
 from tacit.inference.method import table_methods
+from tacit.privacy.budget import InMemoryLedger
 from tacit.privacy.cost import Cost, count_releases
 from tacit.privacy.sampling import FullBatch
 from tacit.privacy.statement.fields import checksum

@@ -2,9 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tacit import InMemoryLedger
 from tacit.errors import InvalidArgumentError
 from tacit.estimators import PrivateScaler
+from tacit.privacy.budget import InMemoryLedger
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from estimators.tables import patients
-from tacit import Budget, InMemoryLedger, LedgerFile
+from tacit import Budget, LedgerFile
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.estimators import PrivateBayesClassifier, PrivateBayesRegressor, tune
 from tacit.privacy.accounting import RDP
+from tacit.privacy.budget import InMemoryLedger
 from tacit.privacy.cost import composed
 from tacit.privacy.filters import RDPFilter
 

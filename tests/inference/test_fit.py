@@ -20,23 +20,15 @@ from tacit.errors import (
     PrivacyWarning,
     TacitError,
 )
-from tacit.inference import (
-    SGD,
-    SGLD,
-    Plan,
-    Polynomial,
-    calibrate,
-    fit,
-    load_checkpoint,
-    save_checkpoint,
-)
+from tacit.inference import SGD, SGLD, Plan, calibrate, fit, load_checkpoint, save_checkpoint
+from tacit.inference.schedules import Polynomial
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.privacy.accounting import PLD, RDP, CLTApproximation
 from tacit.privacy.budget import Budget, InMemoryLedger
 from tacit.privacy.cost import Cost, count_releases, event_from_json
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
-from tacit.privacy.statement import make_statement
+from tacit.privacy.statement.construction import make_statement
 from tacit.privacy.statement.text import FIXED
 from tacit.privacy.stopping import AnytimeRDP, Declared
 from tacit.typing import Record

@@ -19,9 +19,9 @@ from tacit.models import (
     GaussianPrior,
     LaplacePrior,
     LearntGaussian,
-    PerLeafPrior,
     bayesian,
 )
+from tacit.models.priors import PerLeafPrior
 from tacit.rng import seeded_key
 
 PARAMS = {"a": jnp.array([[0.3, -1.0], [2.0, 0.1]]), "b": jnp.array([0.7])}

@@ -7,7 +7,8 @@ import optax
 import pytest
 
 from tacit.errors import InvalidArgumentError
-from tacit.inference import SGD, SGLD, Plan, calibrate, calibrate_batch_size, calibrate_steps
+from tacit.inference import SGD, SGLD, Plan, calibrate, calibrate_steps
+from tacit.inference.plan import calibrate_batch_size
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import Cost, count_releases
 from tacit.privacy.mechanism import GaussianSum

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidArgumentError
-from tacit.inference import SGHMC, SGLD, Cyclical, Plan, calibrate
+from tacit.inference import SGHMC, SGLD, Plan, calibrate
 from tacit.inference.langevin import ScheduledNoise
+from tacit.inference.schedules import Cyclical
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import count_releases, noise_multipliers

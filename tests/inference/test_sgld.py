@@ -10,7 +10,8 @@ import optax
 import pytest
 
 from tacit.errors import InvalidArgumentError
-from tacit.inference import SGD, SGLD, Constant, Cosine, Exponential, Polynomial
+from tacit.inference import SGD, SGLD
+from tacit.inference.schedules import Constant, Cosine, Exponential, Polynomial
 from tacit.models import MLP, Categorical, FlatPrior, GaussianPrior, bayesian
 from tacit.privacy.cost import count_releases, noise_multipliers
 from tacit.privacy.mechanism import GaussianSum

@@ -8,8 +8,8 @@ import pytest
 
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
-from tacit.inference import VI, LowRank, MeanField, Plan, RecordDraws, SharedDraws, fit
-from tacit.inference.vi import variational_objective
+from tacit.inference import VI, LowRank, MeanField, Plan, fit
+from tacit.inference.vi import RecordDraws, SharedDraws, variational_objective
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.posterior import load_posterior, predict
 from tacit.privacy.budget import Budget

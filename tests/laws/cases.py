@@ -13,14 +13,13 @@ from tacit.inference import (
     SGLD,
     SWAG,
     VI,
-    Cyclical,
     Ensemble,
     IterateAverage,
     LowRank,
-    Polynomial,
-    RecordDraws,
     Scheduled,
 )
+from tacit.inference.schedules import Cyclical, Polynomial
+from tacit.inference.vi import RecordDraws
 from tacit.models import (
     CNN,
     MLP,

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import ace, bootstrap, calibration_interval, ece, gaussian_nll, mce, sce
+from tacit.metrics import bootstrap, ece, gaussian_nll
+from tacit.metrics.calibration import ace, mce, sce
+from tacit.metrics.confidence import calibration_interval
 
 
 def predictions(num_records, sharpening, seed):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import accuracy, ace, ece, mce, reliability, sce
+from tacit.metrics import accuracy, ece, reliability
+from tacit.metrics.calibration import ace, mce, sce
 
 ERRORS = [ece, mce, sce, ace]
 

@@ -6,8 +6,8 @@ import pytest
 from scipy import signal
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import diagnose, ess_bulk, ess_tail, mcse, r_hat
-from tacit.metrics.chains import _ess
+from tacit.metrics import diagnose
+from tacit.metrics.chains import _ess, ess_bulk, ess_tail, mcse, r_hat
 
 
 def autoregressive(phi, num_chains, num_kept, seed):

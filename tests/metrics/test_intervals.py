@@ -5,13 +5,8 @@ import pytest
 from scipy.stats import norm
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import (
-    gaussian_interval,
-    interval_coverage,
-    interval_score,
-    mixture_interval,
-    quantile_interval,
-)
+from tacit.metrics import interval_coverage, quantile_interval
+from tacit.metrics.calibration import gaussian_interval, interval_score, mixture_interval
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])

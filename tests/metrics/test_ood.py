@@ -6,8 +6,8 @@ import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import classification_uncertainty, fpr95, ood_auroc, ood_scores
-from tacit.metrics.selection import fpr_at
+from tacit.metrics import classification_uncertainty, ood_auroc
+from tacit.metrics.selection import fpr95, fpr_at, ood_scores
 
 
 def scores(rounded, seed=0):

@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import binomtest
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import accuracy, bootstrap, nll, rmse, wilson_interval
+from tacit.metrics import accuracy, bootstrap, nll, rmse
+from tacit.metrics.confidence import wilson_interval
 
 
 def mean_of(predictions, targets):

@@ -7,7 +7,8 @@ from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import accuracy, auroc, brier, ece, gaussian_nll, mse, nll, rmse
+from tacit.metrics import accuracy, auroc, brier, ece, gaussian_nll, nll, rmse
+from tacit.metrics.scores import mse
 
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3], [0.2, 0.5, 0.3]])
 LABELS = np.array([0, 2, 0, 1])

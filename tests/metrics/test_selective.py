@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import accuracy_at_coverage, aurc, bootstrap, excess_aurc, risk_coverage
+from tacit.metrics import bootstrap
+from tacit.metrics.selection import accuracy_at_coverage, aurc, excess_aurc, risk_coverage
 
 
 def test_without_ties_the_curve_is_the_mean_loss_of_the_most_certain():

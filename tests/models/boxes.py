@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.models import CNN, MLP, Activation, AveragePool, Conv, MaxPool
+from tacit.models import CNN, MLP, Conv, MaxPool
+from tacit.models.layers import Activation
+from tacit.models.networks import AveragePool
 
 KEY = jax.random.key(0)
 STAGES = (

@@ -17,13 +17,13 @@ from tacit.models import (
     FixedGaussian,
     FlatPrior,
     GaussianPrior,
-    PerLeafPrior,
     bayesian,
     from_equinox,
     from_flax,
     from_function,
-    from_nnx,
 )
+from tacit.models.bayesian import from_nnx
+from tacit.models.priors import PerLeafPrior
 from tacit.typing import Record
 
 KEY = jax.random.key(0)

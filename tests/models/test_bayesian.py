@@ -17,8 +17,6 @@ from tacit.errors import InvalidArgumentError
 from tacit.models import (
     CNN,
     MLP,
-    Activation,
-    AveragePool,
     Bernoulli,
     Categorical,
     Conv,
@@ -31,14 +29,15 @@ from tacit.models import (
     LaplacePrior,
     LearntGaussian,
     MaxPool,
-    Moments,
-    PerLeafPrior,
     PoissonCounts,
     Scattering,
     bayesian,
-    model_from_spec,
 )
-from tacit.models.base import Likelihood, Network, Prior, from_spec, part_names, spec_of
+from tacit.models.base import Likelihood, Moments, Network, Prior, from_spec, part_names, spec_of
+from tacit.models.bayesian import model_from_spec
+from tacit.models.layers import Activation
+from tacit.models.networks import AveragePool
+from tacit.models.priors import PerLeafPrior
 from tacit.typing import Record
 
 NETWORKS = [

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 import tacit
 from laws import laws
 from models.boxes import KEY, params_of, points_of
-from tacit.certify import (
-    EuclideanBall,
-    Intervals,
-    certify_predictive,
+from tacit.certify import Intervals, certify_predictive
+from tacit.certify.intervals import (
+    _average,
+    _normalised,
+    _wave,
+    bound_features,
     interval_bounds,
     interval_bounds_over_weights,
-    linear_bounds,
 )
-from tacit.certify.intervals import _average, _normalised, _wave, bound_features
+from tacit.certify.linear import EuclideanBall, linear_bounds
 from tacit.errors import InvalidArgumentError
 from tacit.models import (
     CNN,
@@ -34,11 +35,12 @@ from tacit.models import (
     Scattering,
     bayesian,
     extract_features,
-    model_from_spec,
     with_front_end,
 )
+from tacit.models.bayesian import model_from_spec
 from tacit.posterior import Posterior, load_posterior, predict
-from tacit.robust import FGSM, Box, Linf, attack_posterior
+from tacit.robust import FGSM, Linf, attack_posterior
+from tacit.robust.balls import Box
 from tacit.samplers import Points
 from tacit.typing import Record
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.boxes import APPLY, KEY, NETWORKS, input_of, params_of, points_of
-from tacit.certify import interval_bounds, interval_bounds_over_weights
-from tacit.certify.intervals import bound_step
+from tacit.certify.intervals import bound_step, interval_bounds, interval_bounds_over_weights
 from tacit.errors import InvalidArgumentError
-from tacit.models import MLP, Activation, EmbeddingBag
+from tacit.models import MLP, EmbeddingBag
+from tacit.models.layers import Activation
 from tacit.models.steps import Activate
-from tacit.robust import Box
+from tacit.robust.balls import Box
 
 every_network = pytest.mark.parametrize("name", NETWORKS)
 BOUNDS = {name: jax.jit(functools.partial(interval_bounds, NETWORKS[name])) for name in NETWORKS}

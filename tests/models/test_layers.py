@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tacit.models import Activation, layers
+from tacit.models import layers
+from tacit.models.layers import Activation
 
 
 def close(actual, expected):

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.boxes import APPLY, KEY, NETWORKS, input_of, params_of, points_of
-from tacit.certify import EuclideanBall, interval_bounds, linear_bounds
-from tacit.certify.linear import relax
+from tacit.certify.intervals import interval_bounds
+from tacit.certify.linear import EuclideanBall, linear_bounds, relax
 from tacit.errors import InvalidArgumentError
-from tacit.models import MLP, Activation
+from tacit.models import MLP
+from tacit.models.layers import Activation
 from tacit.models.steps import Activate
-from tacit.robust import Box
+from tacit.robust.balls import Box
 
 # The other activations are tested one at a time below.
 NAMES = ("mlp-relu", "mlp-tanh", "cnn")

@@ -17,15 +17,9 @@ from experiments.architectures import (
 
 from tacit import _tree
 from tacit.errors import InvalidArgumentError
-from tacit.models import (
-    CNN,
-    MLP,
-    Activation,
-    AveragePool,
-    Conv,
-    EmbeddingBag,
-    MaxPool,
-)
+from tacit.models import CNN, MLP, Conv, EmbeddingBag, MaxPool
+from tacit.models.layers import Activation
+from tacit.models.networks import AveragePool
 
 STAGES = (
     Conv(features=3, kernel=4, stride=2, padding=1),

@@ -17,23 +17,27 @@ from tacit.data import as_records
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.models import (
     MLP,
-    Activation,
     Bernoulli,
     Categorical,
     FixedFrontEnd,
     FlatPrior,
-    FrontEnd,
     GaussianPrior,
-    Likelihood,
-    Moments,
-    Network,
-    Prior,
     base,
     bayesian,
     layers,
     part,
 )
-from tacit.models.base import from_spec, is_part, spec_of
+from tacit.models.base import (
+    FrontEnd,
+    Likelihood,
+    Moments,
+    Network,
+    Prior,
+    from_spec,
+    is_part,
+    spec_of,
+)
+from tacit.models.layers import Activation
 from tacit.models.likelihoods import ParameterFree, WorstAtCorner
 from tacit.models.steps import Activate, DenseMap, Vector, run
 from tacit.posterior import load_posterior, predict

@@ -7,7 +7,8 @@ import pytest
 import scipy.stats
 
 from tacit.errors import InvalidArgumentError
-from tacit.models import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
+from tacit.models import FlatPrior, GaussianPrior, LaplacePrior
+from tacit.models.priors import PerLeafPrior
 
 PARAMS = {
     "dense_0": {"kernel": jnp.array([[0.3, -1.2], [0.05, 2.0]]), "bias": jnp.array([0.1, -0.4])},

@@ -5,19 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.certify import interval_bounds
+from tacit.certify.intervals import interval_bounds
 from tacit.errors import InvalidArgumentError
-from tacit.models import (
-    CNN,
-    MLP,
-    FixedFrontEnd,
-    Scattering,
-    Whitened,
-    draw_shapes,
-    extract_features,
-)
+from tacit.models import CNN, MLP, FixedFrontEnd, Scattering, Whitened, extract_features
 from tacit.models.base import Network, from_spec, spec_of
-from tacit.robust import Box
+from tacit.models.front_end import draw_shapes
+from tacit.robust.balls import Box
 
 BASE = Scattering(image_shape=(8, 8), num_orientations=2, num_groups=3)
 FRONT_END = Whitened(base=BASE, num_components=6, num_drawings=80, power=0.5, ridge=1e-2)

@@ -12,10 +12,11 @@ import pytest
 from numpyro.infer.autoguide import AutoDelta
 
 from numpyro_cases import KEY, NUM_RECORDS, guide_of_d3p, of_d3p, private, table
-from tacit import InMemoryLedger, PoissonBatch
+from tacit import PoissonBatch
 from tacit.errors import CrossRecordError, InvalidArgumentError
 from tacit.numpyro import DPSVI, PrivateLoss
 from tacit.privacy.accounting import epsilon
+from tacit.privacy.budget import InMemoryLedger
 from tacit.privacy.cost import count_releases
 
 quiet = pytest.mark.filterwarnings("ignore:the loss is NaN:tacit.errors.PrivacyWarning")

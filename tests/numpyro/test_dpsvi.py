@@ -22,10 +22,11 @@ from numpyro_cases import (
     regression,
     table,
 )
-from tacit import InMemoryLedger, PoissonBatch
+from tacit import PoissonBatch
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.numpyro import DPSVI, PrivateLoss
 from tacit.privacy.accounting import PLD
+from tacit.privacy.budget import InMemoryLedger
 from tacit.privacy.cost import count_releases
 from tacit.privacy.statement.text import FIXED
 from tacit.privacy.stopping import AnytimeRDP

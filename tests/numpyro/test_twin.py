@@ -12,15 +12,8 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 
-from tacit.data import (
-    ADULT_SCHEMA,
-    CategoricalColumn,
-    NumericColumn,
-    Scale,
-    Schema,
-    Target,
-    load_adult,
-)
+from tacit.data import ADULT_SCHEMA, CategoricalColumn, NumericColumn, Schema, Target, load_adult
+from tacit.data.columns import Scale
 from tacit.errors import InvalidArgumentError
 from tacit.synthetic.rows import RowCode
 from tacit.synthetic.twin import RowMixture, twin_program

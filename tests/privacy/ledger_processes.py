@@ -152,14 +152,14 @@ def fits(folder):
         plan = tacit.Plan(method=method, num_steps=300)
         here = folder / "run"
         resume = (
-            tacit.load_checkpoint(here, plan, model, records)
+            tacit.inference.load_checkpoint(here, plan, model, records)
             if (here / "checkpoint.json").exists()
             else None
         )
 
         def on_chunk(checkpoint):
             release(folder / "released")
-            tacit.save_checkpoint(checkpoint, here)
+            tacit.inference.save_checkpoint(checkpoint, here)
 
         tacit.fit(
             plan,

@@ -25,8 +25,8 @@ from tacit.privacy.accounting import (
     epsilon,
     losses,
     releases,
-    round_up,
 )
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.cost import ConditionedPoissonDpEvent
 from tacit.privacy.sampling import PoissonBatch
 

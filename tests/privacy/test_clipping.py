@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.clipping import Flat, Normalised, PerLayer, clip_by_norm
-from tacit.privacy.clipping.bounds import clipped_sum, squared_norms
+from tacit.privacy.clipping import Flat, Normalised, PerLayer
+from tacit.privacy.clipping.bounds import clip_by_norm, clipped_sum, squared_norms
 from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.rng import seeded_key
 

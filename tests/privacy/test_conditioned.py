@@ -30,7 +30,8 @@ from tacit.privacy.cost import (
 from tacit.privacy.drawing import size_table
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
-from tacit.privacy.statement import make_statement, verify_statement
+from tacit.privacy.statement import verify_statement
+from tacit.privacy.statement.construction import make_statement
 from tacit.rng import seeded_key
 from tacit.tables.base import Batch
 

@@ -21,10 +21,12 @@ from tacit.numpyro import DPSVI
 from tacit.privacy.accounting import PLD, RDP, Adjacency
 from tacit.privacy.budget import Budget, InMemoryLedger
 from tacit.privacy.cost import Cost
+from tacit.privacy.filters import RDPFilter
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import private_bounds
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
-from tacit.privacy.statement import require_adjacency, verify_statement
+from tacit.privacy.statement import verify_statement
+from tacit.privacy.statement.construction import require_adjacency
 from tacit.rng import seeded_key
 from tacit.studies import prepare
 
@@ -229,7 +231,7 @@ def test_a_ledger_counts_declared_runs_only_under_add_remove(adjacency):
 
 
 def test_a_ledger_under_add_remove_refuses_runs_of_a_public_number(tmp_path):
-    rule = tacit.RDPFilter.of_budget(epsilon=50.0, delta=1e-3, adjacency=ADD_REMOVE)
+    rule = RDPFilter.of_budget(epsilon=50.0, delta=1e-3, adjacency=ADD_REMOVE)
     ledger = tacit.LedgerFile.create(tmp_path / "ledger").register("table", rule)
     public = plan(FullBatch(num_records=40))
     with pytest.raises(InvalidArgumentError, match="adjacency of the ledger"):

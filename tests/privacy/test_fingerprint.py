@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tacit.data import as_records, map_arrays
+from tacit.data import as_records
+from tacit.data.record_source import map_arrays
 from tacit.privacy.ledger.file import fingerprint_of
 from tacit.tables import OnHost
 

@@ -24,7 +24,8 @@ from tacit.privacy.budget import Budget, RunRequest
 from tacit.privacy.calibration import smallest_noise
 from tacit.privacy.cost import ConditionedPoissonDpEvent, Cost, event_from_json
 from tacit.privacy.filters import GDPFilter, RDPFilter
-from tacit.privacy.ledger import Fork, LedgerFile
+from tacit.privacy.ledger import LedgerFile
+from tacit.privacy.ledger.state import Fork
 
 CHEAP = dpa.GaussianDpEvent(10.0)
 RULE = RDPFilter.of_budget(epsilon=1.0, delta=1e-5)

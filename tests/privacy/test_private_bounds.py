@@ -5,8 +5,9 @@ import jax
 import numpy as np
 import pytest
 
-from tacit import Budget, InMemoryLedger
+from tacit import Budget
 from tacit.errors import BudgetExceededError, InvalidArgumentError
+from tacit.privacy.budget import InMemoryLedger
 from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.private_bounds import bounds_noise, private_bounds

@@ -18,13 +18,13 @@ from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import PoissonBatch
 from tacit.privacy.statement import (
     Statement,
-    make_statement,
     read_statement,
     second_accountant,
-    statement_from_json,
     text,
     verify_statement,
 )
+from tacit.privacy.statement.construction import make_statement
+from tacit.privacy.statement.fields import statement_from_json
 
 GAUSSIAN = dpa.GaussianDpEvent
 POISSON = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.01, GAUSSIAN(1.0)), 100)

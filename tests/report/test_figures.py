@@ -9,7 +9,8 @@ import pytest
 from matplotlib.image import imread
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import reliability, wilson_interval
+from tacit.metrics import reliability
+from tacit.metrics.confidence import wilson_interval
 from tacit.report.figures import reliability_diagram
 
 

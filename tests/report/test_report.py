@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit import cli
-from tacit.audit import LiRA, LossAttack
+from tacit.audit.membership import LiRA, LossAttack
 from tacit.errors import TacitError
 from tacit.privacy.filters import RDPFilter
 from tacit.privacy.ledger import LedgerFile
@@ -91,7 +91,7 @@ def test_a_seeded_run_says_so_first(full_run, fitted):
 
 
 def test_a_run_without_privacy_says_so_first(bare_run, fitted):
-    statement = tacit.privacy.statement.make_statement(
+    statement = tacit.privacy.statement.construction.make_statement(
         cost=tacit.Cost(fitted[0].plan.cost, is_secure=True),
         budget=tacit.Budget.non_private(),
         unit="one record",

@@ -26,16 +26,8 @@ from tacit.models import (
 )
 from tacit.posterior import predict
 from tacit.rng import seeded_key
-from tacit.robust import (
-    FGSM,
-    L2,
-    PGD,
-    Linf,
-    MixedLosses,
-    MixedProbabilities,
-    adversarial,
-    robust_accuracy,
-)
+from tacit.robust import FGSM, L2, PGD, Linf, adversarial, robust_accuracy
+from tacit.robust.training import MixedLosses, MixedProbabilities
 from tacit.typing import Record
 
 KEY = seeded_key(3)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data import StoredRecords, map_arrays, write_records
+from tacit.data import write_records
+from tacit.data.record_source import StoredRecords, map_arrays
 from tacit.typing import Record
 
 _BLOCK = 2**16

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from tacit.inference import SGHMC, SGLD, Constant, Cyclical, Plan, fit
+from tacit.inference import SGHMC, SGLD, Plan, fit
+from tacit.inference.schedules import Constant, Cyclical
 from tacit.models import Model
 from tacit.privacy.budget import Budget
 from tacit.privacy.sampling import FullBatch, PoissonBatch

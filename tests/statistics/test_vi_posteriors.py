@@ -10,7 +10,9 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from tacit.inference import IVON, VI, LowRank, MeanField, Plan, Polynomial, RecordDraws, fit
+from tacit.inference import IVON, VI, LowRank, MeanField, Plan, fit
+from tacit.inference.schedules import Polynomial
+from tacit.inference.vi import RecordDraws
 from tacit.models import (
     Bernoulli,
     FixedGaussian,

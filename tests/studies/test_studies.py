@@ -9,24 +9,25 @@ import pytest
 
 import tacit.studies
 from cli.tables import write_patients
-from tacit import Budget, LedgerFile, PrivacyWarning, RDPFilter
+from tacit import Budget, LedgerFile, PrivacyWarning
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.privacy.calibration import noise_within
+from tacit.privacy.filters import RDPFilter
 from tacit.studies import (
-    Interrupted,
     Recipe,
     Study,
     Terms,
-    budget_left,
     certify_run,
     evaluate_run,
     execute,
     load_fitted_table,
     prepare,
-    read_run,
     read_study,
     resume,
 )
+from tacit.studies.execution import Interrupted
+from tacit.studies.preparation import budget_left
+from tacit.studies.run_folder import read_run
 from tacit.studies.study import read_schema
 
 RECIPE = Recipe(hidden=(), num_steps=4, clip_norm=1.0)

@@ -9,7 +9,7 @@ import tacit
 from privacy import neighbours
 from tables import cases
 from tacit import native
-from tacit.inference import shard_records, shard_size
+from tacit.inference.ensemble import shard_records, shard_size
 from tacit.privacy import noise
 from tacit.rng import seeded_key
 from tacit.tables import OnHost, device_mesh, distribute
@@ -129,10 +129,10 @@ def test_what_is_made_of_a_table_with_fillings_may_not_be_closed_over():
     records = spread()  # 203 records in 208 rows
     doubled = records.rows.x * 2
     release = cases.release(SAMPLINGS["full"])
-    with pytest.raises(tacit.CrossRecordError, match="closes over an array"):
+    with pytest.raises(tacit.errors.CrossRecordError, match="closes over an array"):
         release(seeded_key(0), lambda record, key: record.x + doubled.sum(axis=0), records)
     model = cases.MODEL._replace(log_prior=lambda params: jnp.sum(doubled), spec=None)
-    with pytest.raises(tacit.CrossRecordError, match="closes over an array"):
+    with pytest.raises(tacit.errors.CrossRecordError, match="closes over an array"):
         tacit.fit(cases.plan(), model, records, budget=cases.BUDGET, seed=0)
 
 

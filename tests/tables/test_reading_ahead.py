@@ -171,5 +171,5 @@ def test_a_spread_table_shows_the_same_fingerprint_as_in_memory():
 def test_a_model_that_closes_over_a_spread_table_is_refused():
     spread = distribute(cases.RECORDS)
     model = cases.MODEL._replace(log_prior=lambda params: jnp.sum(spread.rows.x), spec=None)
-    with pytest.raises(tacit.CrossRecordError, match="closes over an array"):
+    with pytest.raises(tacit.errors.CrossRecordError, match="closes over an array"):
         tacit.fit(cases.plan(), model, spread, budget=cases.BUDGET, seed=0)

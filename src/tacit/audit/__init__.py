@@ -7,26 +7,8 @@ is right.
 """
 
 from tacit.audit.bounds import AuditResult
-from tacit.audit.membership import (
-    FunctionTrainer,
-    LiRA,
-    LossAttack,
-    PlanTrainer,
-    Trainer,
-    audit_membership,
-)
+from tacit.audit.membership import audit_membership
 from tacit.audit.release import audit_release
 from tacit.audit.runs import audit_method, audit_plan
 
-__all__ = [
-    "AuditResult",
-    "FunctionTrainer",
-    "LiRA",
-    "LossAttack",
-    "PlanTrainer",
-    "Trainer",
-    "audit_membership",
-    "audit_method",
-    "audit_plan",
-    "audit_release",
-]
+__all__ = ["AuditResult", "audit_membership", "audit_method", "audit_plan", "audit_release"]

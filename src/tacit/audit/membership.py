@@ -24,7 +24,8 @@ from tacit.audit.runs import coins, one_run_result
 from tacit.errors import InvalidArgumentError
 from tacit.inference import Plan, fit
 from tacit.inference.method import Kernel, objective_of
-from tacit.models import Model, Moments
+from tacit.models import Model
+from tacit.models.base import Moments
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget
 from tacit.rng import fresh_key, seeded_key

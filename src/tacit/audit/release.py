@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from tacit import _check
 from tacit.audit.bounds import SYNTHETIC, AuditedData, AuditResult, trial_bound
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
+from tacit.privacy.accounting import Accountant
+from tacit.privacy.accounting.accountants import DEFAULT_ACCOUNTANT
 from tacit.privacy.interpretation import TradeOff
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch

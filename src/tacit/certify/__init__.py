@@ -6,38 +6,17 @@ are post-processing and cost nothing on public or consented inputs. On private t
 published certified accuracy is a release of its own.
 """
 
-from tacit.certify.draws import Bounds, Intervals, Linear, RobustDraws, robust_draws
-from tacit.certify.intervals import interval_bounds, interval_bounds_over_weights
-from tacit.certify.linear import EuclideanBall, linear_bounds
-from tacit.certify.predictive import (
-    Certificate,
-    MeanLogit,
-    MeanSoftmax,
-    Predictor,
-    certified_curve,
-    certify_predictive,
-)
-from tacit.certify.smoothing import ABSTAINED, Smoothed, smooth
+from tacit.certify.draws import Intervals, Linear, robust_draws
+from tacit.certify.predictive import Certificate, certify_predictive
+from tacit.certify.smoothing import smooth
 from tacit.certify.training import certified
 
 __all__ = [
-    "ABSTAINED",
-    "Bounds",
     "Certificate",
-    "EuclideanBall",
     "Intervals",
     "Linear",
-    "MeanLogit",
-    "MeanSoftmax",
-    "Predictor",
-    "RobustDraws",
-    "Smoothed",
     "certified",
-    "certified_curve",
     "certify_predictive",
-    "interval_bounds",
-    "interval_bounds_over_weights",
-    "linear_bounds",
     "robust_draws",
     "smooth",
 ]

@@ -19,13 +19,13 @@ from tacit.certify.linear import EuclideanBall, linear_bounds
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.confidence import clopper_pearson_lower
 from tacit.metrics.scores import Floats
-from tacit.models import Likelihood, Model, Network
-from tacit.models.base import LogitLikelihood, from_spec
+from tacit.models import Model
+from tacit.models.base import Likelihood, LogitLikelihood, Network, from_spec
 from tacit.models.steps import steps_of
 from tacit.posterior import Posterior
 from tacit.rng import seeded_key
-from tacit.robust import L2, Ball
-from tacit.robust.balls import Box
+from tacit.robust import L2
+from tacit.robust.balls import Ball, Box
 from tacit.samplers import Sampler
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
@@ -75,7 +75,7 @@ class Linear:
 
     Attributes:
       max_rows: hidden layers with at most so many units get linear bounds of their own, at one
-        backward pass for each unit; see `tacit.certify.linear_bounds`.
+        backward pass for each unit; see `tacit.certify.linear.linear_bounds`.
     """
 
     max_rows: int = 256

@@ -222,7 +222,7 @@ def linear_bounds(
 
     Example:
       >>> from tacit.models import MLP
-      >>> from tacit.certify import interval_bounds
+      >>> from tacit.certify.intervals import interval_bounds
       >>> network = MLP(num_inputs=2, hidden=(2,), num_outputs=1)
       >>> params = {  # the outputs are relu(x + y) - relu(x + y) = 0
       ...     "dense_0": {"kernel": jnp.ones((2, 2)), "bias": jnp.array([9.0, 9.0])},

@@ -31,10 +31,9 @@ from tacit.certify.draws import (
     mean_over_draws,
 )
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import Interval
-from tacit.metrics.confidence import clopper_pearson
+from tacit.metrics.confidence import Interval, clopper_pearson
 from tacit.posterior import Posterior
-from tacit.robust import Ball
+from tacit.robust.balls import Ball
 from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = [

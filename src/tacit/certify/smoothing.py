@@ -20,10 +20,9 @@ from scipy.special import ndtri
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import Interval
-from tacit.metrics.confidence import clopper_pearson, clopper_pearson_lower
+from tacit.metrics.confidence import Interval, clopper_pearson, clopper_pearson_lower
 from tacit.metrics.scores import Floats
-from tacit.models import Moments, Prediction
+from tacit.models.base import Moments, Prediction
 from tacit.posterior import Posterior
 from tacit.rng import seeded_key
 from tacit.samplers import Sampler

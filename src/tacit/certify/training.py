@@ -2,8 +2,8 @@
 
 from tacit.certify.intervals import interval_bounds
 from tacit.errors import InvalidArgumentError
-from tacit.models import Likelihood, Model, Network
-from tacit.models.base import BoundedLikelihood, from_spec, is_part, spec_of
+from tacit.models import Model
+from tacit.models.base import BoundedLikelihood, Likelihood, Network, from_spec, is_part, spec_of
 from tacit.robust.balls import Ball, floating_input
 from tacit.robust.training import MixedLosses, Mixing, check_weight, mixed
 from tacit.typing import Key, Params, Record, Scalar

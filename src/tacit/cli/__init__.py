@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from tacit.errors import PrivacyWarning, TacitError
 
-__all__ = ["app", "as_verb", "main", "note"]
+__all__ = ["main"]
 
 # The first line of each verb's own help: with it the list of verbs is printed without loading them.
 _VERBS = {

@@ -14,15 +14,8 @@ from rich.console import Console
 from tacit import _check
 from tacit.cli._options import DeltaOption, JsonOption, with_options
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import (
-    GDP,
-    PLD,
-    RDP,
-    Accountant,
-    Adjacency,
-    CLTApproximation,
-    round_up,
-)
+from tacit.privacy.accounting import GDP, PLD, RDP, Accountant, Adjacency, CLTApproximation
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibration import most_steps, smallest_noise
 from tacit.privacy.cost import ConditionedPoissonDpEvent

@@ -29,7 +29,8 @@ from tacit.data import ADULT_SCHEMA, encode_table, load_adult
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.inference import SGD, SGLD, Fit, Plan, ProgressBar, calibrate, fit
 from tacit.inference.chains import OnProgress
-from tacit.metrics import ClassificationUncertainty, ReliabilityTable
+from tacit.metrics.calibration import ReliabilityTable
+from tacit.metrics.uncertainty import ClassificationUncertainty
 from tacit.models import MLP, Bernoulli, GaussianPrior, bayesian
 from tacit.posterior import predict
 from tacit.privacy.budget import Budget

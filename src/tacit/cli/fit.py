@@ -18,11 +18,13 @@ from tacit.cli import _options, note
 from tacit.cli.launch import CoordinatorOption, NumProcessesOption, ProcessIdOption, join
 from tacit.errors import InvalidArgumentError
 from tacit.inference import ProgressBar
-from tacit.inference.checkpoint import OnProgress
-from tacit.privacy.accounting import round_up
+from tacit.inference.chains import OnProgress
+from tacit.privacy.accounting.accountants import round_up
 from tacit.processes import is_coordinator, stop_processes, translating_lost_workers
-from tacit.studies import Interrupted, TableFit, execute, read_study
+from tacit.studies import execute, read_study
+from tacit.studies.execution import Interrupted
 from tacit.studies.study import make_study
+from tacit.studies.table_fit import TableFit
 
 __all__ = ["fit_command"]
 

@@ -15,9 +15,11 @@ from tacit.cli import as_verb
 from tacit.cli._options import DeltaOption, JsonOption
 from tacit.cli.accounting import AdjacencyOption
 from tacit.errors import LedgerDamagedError
-from tacit.privacy.accounting import Adjacency, round_up
+from tacit.privacy.accounting import Adjacency
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.filters import Filter, GDPFilter, RDPFilter
-from tacit.privacy.ledger import DataSetRecord, LedgerFile, LedgerState, RunRecord
+from tacit.privacy.ledger import LedgerFile
+from tacit.privacy.ledger.state import DataSetRecord, LedgerState, RunRecord
 
 __all__ = ["ledger_command"]
 

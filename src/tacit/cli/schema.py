@@ -19,7 +19,7 @@ from tacit.data import NumericColumn, NumericTarget, Schema, Target, encode_to_f
 from tacit.data.csv import read_csv
 from tacit.data.draft import WARNING, draft_schema
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import round_up
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key

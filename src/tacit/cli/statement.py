@@ -10,22 +10,19 @@ from rich.console import Console
 
 from tacit import _check
 from tacit._artefact import write_json
-from tacit.audit import AuditResult, LiRA, LossAttack, PlanTrainer, audit_membership, audit_plan
+from tacit.audit import AuditResult, audit_membership, audit_plan
+from tacit.audit.membership import LiRA, LossAttack, PlanTrainer
 from tacit.cli._options import JsonOption, MethodOption
 from tacit.data import NumericColumn, Schema, Target, encode_table
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import round_up
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import event_to_json
 from tacit.privacy.interpretation import Explanation, TradeOff, explain_statement, gaussian_mu
 from tacit.privacy.interpretation import explain as explain_epsilon
-from tacit.privacy.statement import (
-    Verification,
-    read_sealed_statement,
-    read_statement,
-    statement_from_json,
-    verify_statement,
-)
+from tacit.privacy.statement import read_statement, verify_statement
+from tacit.privacy.statement.fields import read_sealed_statement, statement_from_json
+from tacit.privacy.statement.verification import Verification
 from tacit.report.figures import trade_off_figure
 from tacit.report.html import write_report
 from tacit.report.panels import ledger_panel

@@ -1,14 +1,8 @@
 """Records from tables and images, under a public schema."""
 
-from tacit.data.columns import (
-    CategoricalColumn,
-    NumericColumn,
-    NumericTarget,
-    Scale,
-    Target,
-)
+from tacit.data.columns import CategoricalColumn, NumericColumn, NumericTarget, Target
 from tacit.data.frames import ADULT_SCHEMA, load_adult
-from tacit.data.record_source import StoredRecords, map_arrays, open_records
+from tacit.data.record_source import open_records
 from tacit.data.record_writing import encode_to_folder, write_records
 from tacit.data.records import as_records, encode_images, encode_table
 from tacit.data.schema import Schema
@@ -18,16 +12,13 @@ __all__ = [
     "CategoricalColumn",
     "NumericColumn",
     "NumericTarget",
-    "Scale",
     "Schema",
-    "StoredRecords",
     "Target",
     "as_records",
     "encode_images",
     "encode_table",
     "encode_to_folder",
     "load_adult",
-    "map_arrays",
     "open_records",
     "write_records",
 ]

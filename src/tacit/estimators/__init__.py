@@ -1,16 +1,7 @@
 """Scikit-learn's interface: private estimators of tables, and a private search."""
 
-from tacit.estimators.inputs import PrivateScaler, forget_fits
+from tacit.estimators.inputs import PrivateScaler
 from tacit.estimators.private_bayes import PrivateBayesClassifier, PrivateBayesRegressor
-from tacit.estimators.table_estimator import Uncertainty
-from tacit.estimators.tuning import Tuned, tune
+from tacit.estimators.tuning import tune
 
-__all__ = [
-    "PrivateBayesClassifier",
-    "PrivateBayesRegressor",
-    "PrivateScaler",
-    "Tuned",
-    "Uncertainty",
-    "forget_fits",
-    "tune",
-]
+__all__ = ["PrivateBayesClassifier", "PrivateBayesRegressor", "PrivateScaler", "tune"]

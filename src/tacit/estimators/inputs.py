@@ -22,11 +22,13 @@ from tacit import _check
 from tacit.data import NumericColumn, Schema, as_records
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError, PrivacyWarning
-from tacit.privacy.accounting import RDP, round_up
+from tacit.privacy.accounting import RDP
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.cost import Cost, composed
 from tacit.privacy.private_bounds import BoundsSearch, PrivateBounds, bounds_noise, private_bounds
-from tacit.privacy.statement import Statement, make_statement
+from tacit.privacy.statement import Statement
+from tacit.privacy.statement.construction import make_statement
 
 __all__ = [
     "BOUNDS_SHARE",

@@ -18,8 +18,8 @@ from tacit.data import NumericTarget, Schema, Target
 from tacit.errors import InvalidArgumentError, PrivacyWarning
 from tacit.estimators.inputs import as_limits
 from tacit.estimators.table_estimator import TableEstimator, Uncertainty
-from tacit.metrics import ClassificationUncertainty, RegressionUncertainty
 from tacit.metrics.calibration import Band
+from tacit.metrics.uncertainty import ClassificationUncertainty, RegressionUncertainty
 
 __all__ = ["PrivateBayesClassifier", "PrivateBayesRegressor"]
 

@@ -16,7 +16,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.estimators.inputs import BOUNDS_SHARE
 from tacit.estimators.table_estimator import TableEstimator
 from tacit.inference import Plan
-from tacit.metrics import RegressionUncertainty
+from tacit.metrics.uncertainty import RegressionUncertainty
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.calibration import noise_within
 from tacit.privacy.charging import charged_key

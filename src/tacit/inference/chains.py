@@ -22,14 +22,14 @@ from tacit.inference.compilation import Compiled, step_key, step_on_table
 from tacit.inference.method import Kernel
 from tacit.inference.plan import Plan
 from tacit.models import Model
-from tacit.privacy.accounting import round_up
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.cost import Cost, event_from_json, event_to_json
 from tacit.privacy.statement.text import ARITHMETIC
 from tacit.privacy.stopping import Declared
 from tacit.processes import num_processes, translating_lost_workers
 from tacit.rng import seeded_key
-from tacit.tables import OnHost, Table
-from tacit.tables.base import Batch
+from tacit.tables import OnHost
+from tacit.tables.base import Batch, Table
 from tacit.tables.distributed import CHAINS, at_home, cut_of, everywhere, largest_share
 from tacit.tables.on_host import DrawnInLoopError, Fetched, Recorder, fetch
 from tacit.typing import Array, Key, Record, Tree

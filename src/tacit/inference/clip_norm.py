@@ -9,7 +9,8 @@ import numpy as np
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.method import objective_of
-from tacit.models import Model, Moments
+from tacit.models import Model
+from tacit.models.base import Moments
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.charging import charged_key
 from tacit.privacy.clipping.bounds import squared_norms

@@ -19,9 +19,8 @@ from tacit.errors import InvalidArgumentError
 from tacit.inference.method import Info, Kernel, Method, State, declare
 from tacit.models import Model
 from tacit.privacy.cost import ParallelDpEvent
-from tacit.tables import Distributed
 from tacit.tables.base import RECORDS, Table
-from tacit.tables.distributed import shared_among
+from tacit.tables.distributed import Distributed, shared_among
 from tacit.typing import Array, Key, Record, Tree
 
 __all__ = ["Ensemble", "assign_shards", "shard_records", "shard_size"]
@@ -178,7 +177,8 @@ class Ensemble:
       num_shards: how many members.
 
     Example:
-      >>> from tacit.inference import assign_shards, shard_records, shard_size
+      >>> from tacit.inference import assign_shards
+      >>> from tacit.inference.ensemble import shard_records, shard_size
       >>> from tacit.inference import SGLD
       >>> from tacit.privacy.sampling import PoissonBatch
       >>> size = shard_size(10_000, 4)

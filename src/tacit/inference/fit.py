@@ -18,10 +18,10 @@ from tacit.models import Model
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.cost import count_releases
-from tacit.privacy.statement import Statement, make_statement, require_adjacency
+from tacit.privacy.statement import Statement
+from tacit.privacy.statement.construction import make_statement, require_adjacency
 from tacit.privacy.stopping import AnytimeRDP
-from tacit.tables import Table
-from tacit.tables.base import as_table
+from tacit.tables.base import Table, as_table
 from tacit.typing import Record, Tree
 
 if TYPE_CHECKING:

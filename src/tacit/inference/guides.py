@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
-from tacit.models import IntegrableLogPrior
+from tacit.models.base import IntegrableLogPrior
 from tacit.rng import normal_like
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Sampler
 from tacit.typing import Array, Key, Params, Scalar, Tree

@@ -16,7 +16,8 @@ from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.inference.method import TableSettings
 from tacit.inference.schedules import Constant, Schedule
-from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.clipping import Flat
+from tacit.privacy.clipping.bounds import Clipping
 from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling

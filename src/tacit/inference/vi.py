@@ -20,7 +20,8 @@ from tacit.inference.method import (
 )
 from tacit.inference.schedules import Constant, Schedule
 from tacit.inference.sgd import descent
-from tacit.models import IntegrableLogPrior, Model
+from tacit.models import Model
+from tacit.models.base import IntegrableLogPrior
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
 from tacit.samplers import DiagonalGaussian

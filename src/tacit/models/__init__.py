@@ -1,32 +1,8 @@
 """Models: priors, likelihoods and networks; they know nothing of privacy."""
 
-from tacit.models.base import (
-    FrontEnd,
-    IntegrableLogPrior,
-    Likelihood,
-    Model,
-    Moments,
-    Network,
-    Prediction,
-    Prior,
-    part,
-)
-from tacit.models.bayesian import (
-    bayesian,
-    from_equinox,
-    from_flax,
-    from_function,
-    from_nnx,
-    model_from_spec,
-)
-from tacit.models.front_end import (
-    FixedFrontEnd,
-    Whitened,
-    draw_shapes,
-    extract_features,
-    with_front_end,
-)
-from tacit.models.layers import Activation
+from tacit.models.base import Model, part
+from tacit.models.bayesian import bayesian, from_equinox, from_flax, from_function
+from tacit.models.front_end import FixedFrontEnd, Whitened, extract_features, with_front_end
 from tacit.models.likelihoods import (
     Bernoulli,
     Categorical,
@@ -35,16 +11,15 @@ from tacit.models.likelihoods import (
     LearntGaussian,
     PoissonCounts,
 )
-from tacit.models.networks import CNN, MLP, AveragePool, Conv, EmbeddingBag, MaxPool
-from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior, PerLeafPrior
-from tacit.models.programs import constrained, explain_program, from_program
+from tacit.models.networks import CNN, MLP, Conv, EmbeddingBag, MaxPool
+from tacit.models.priors import FlatPrior, GaussianPrior, LaplacePrior
+from tacit.models.programs.model import from_program
+from tacit.models.programs.split import explain_program
 from tacit.models.scattering import Scattering
 
 __all__ = [
     "CNN",
     "MLP",
-    "Activation",
-    "AveragePool",
     "Bernoulli",
     "Categorical",
     "Conv",
@@ -52,34 +27,22 @@ __all__ = [
     "FixedFrontEnd",
     "FixedGaussian",
     "FlatPrior",
-    "FrontEnd",
     "GaussianPrior",
     "HeteroscedasticGaussian",
-    "IntegrableLogPrior",
     "LaplacePrior",
     "LearntGaussian",
-    "Likelihood",
     "MaxPool",
     "Model",
-    "Moments",
-    "Network",
-    "PerLeafPrior",
     "PoissonCounts",
-    "Prediction",
-    "Prior",
     "Scattering",
     "Whitened",
     "bayesian",
-    "constrained",
-    "draw_shapes",
     "explain_program",
     "extract_features",
     "from_equinox",
     "from_flax",
     "from_function",
-    "from_nnx",
     "from_program",
-    "model_from_spec",
     "part",
     "with_front_end",
 ]

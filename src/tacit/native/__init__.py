@@ -28,7 +28,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.native.build import LIBRARY, build_name
 from tacit.typing import Array
 
-__all__ = ["call", "is_loaded", "name"]
+__all__ = ["name"]
 
 _TARGETS = (
     "tacit_blocks",

@@ -16,7 +16,8 @@ from tacit.numpyro.program import PreparedProgram, is_traced
 from tacit.privacy.budget import Ledger, Run, RunRequest
 from tacit.privacy.cost import Cost
 from tacit.privacy.sampling import Sampling, UnstatedBatch
-from tacit.privacy.statement import Statement, make_statement
+from tacit.privacy.statement import Statement
+from tacit.privacy.statement.construction import make_statement
 from tacit.privacy.stopping import claim_of
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Array, Scalar

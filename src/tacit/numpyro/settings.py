@@ -14,13 +14,15 @@ from numpyro.optim import Minimize, _NumPyroOptim, optax_to_numpyro
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.numpyro.method import PrivateLoss, ProgramSVI
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
+from tacit.privacy.accounting import Accountant
+from tacit.privacy.accounting.accountants import DEFAULT_ACCOUNTANT
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibration import most_steps, smallest_noise
-from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.clipping import Flat
+from tacit.privacy.clipping.bounds import Clipping
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling, UnstatedBatch
-from tacit.privacy.statement import require_adjacency
+from tacit.privacy.statement.construction import require_adjacency
 from tacit.typing import Tree
 
 __all__ = [

@@ -25,9 +25,11 @@ from tacit.numpyro.settings import (
     num_particles_of,
     require_reverse_mode,
 )
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, Accountant
+from tacit.privacy.accounting import Accountant
+from tacit.privacy.accounting.accountants import DEFAULT_ACCOUNTANT
 from tacit.privacy.budget import Ledger
-from tacit.privacy.clipping import Clipping, Flat
+from tacit.privacy.clipping import Flat
+from tacit.privacy.clipping.bounds import Clipping
 from tacit.privacy.sampling import Sampling
 from tacit.privacy.statement import Statement
 from tacit.typing import Array, Key, Params, Scalar

@@ -11,7 +11,8 @@ from dp_accounting import ComposedDpEvent, DpEvent
 
 from tacit import _check, _display
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, RDP, Accountant, round_up
+from tacit.privacy.accounting import GDP, RDP, Accountant
+from tacit.privacy.accounting.accountants import DEFAULT_ACCOUNTANT, round_up
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.cost import Cost, event_of
 from tacit.privacy.filters import GDPFilter, RDPFilter, Spending

@@ -10,7 +10,8 @@ from scipy.optimize import brentq
 
 from tacit import _check
 from tacit.errors import BudgetExceededError
-from tacit.privacy.accounting import PLD, Accountant, round_up
+from tacit.privacy.accounting import PLD, Accountant
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.ledger import DataSetLedger
 

@@ -5,7 +5,7 @@ from dp_accounting import DpEvent
 from tacit.privacy.budget import Budget, Ledger, RunRequest
 from tacit.privacy.cost import Cost
 from tacit.privacy.sampling import FullBatch
-from tacit.privacy.statement import require_adjacency
+from tacit.privacy.statement.construction import require_adjacency
 from tacit.rng import fresh_key, seeded_key
 from tacit.typing import Key, Tree
 

@@ -50,7 +50,8 @@ from scipy.special import logsumexp
 
 from tacit import _check
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.privacy.accounting import GDP, RDP, divergences, round_up
+from tacit.privacy.accounting import GDP, RDP, divergences
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.accounting.divergences import gaussian_epsilon
 from tacit.privacy.accounting.rules import Adjacency
 

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy.accounting import DEFAULT_ACCOUNTANT, GDP, PLD, Accountant, Adjacency, round_up
+from tacit.privacy.accounting import GDP, PLD, Accountant, Adjacency
+from tacit.privacy.accounting.accountants import DEFAULT_ACCOUNTANT, round_up
 from tacit.privacy.accounting.divergences import gaussian_delta
 from tacit.privacy.cost import event_from_json
 

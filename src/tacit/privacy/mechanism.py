@@ -40,8 +40,10 @@ from dp_accounting import DpEvent
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
-from tacit.privacy import clipping
-from tacit.privacy.clipping import Adding, Clipping, Flat, Summation
+from tacit.privacy.clipping import Flat
+from tacit.privacy.clipping.bounds import Adding, Clipping
+from tacit.privacy.clipping.gradient import Summation, gradient_summation_of, summation_of
+from tacit.privacy.clipping.isolation import require_isolated
 from tacit.privacy.lattice import LARGEST_EXPONENT
 from tacit.privacy.noise import noisy
 from tacit.privacy.refinement import LARGEST_RATIO
@@ -177,9 +179,9 @@ class GaussianSum:
             del params
             return query(record, key)
 
-        summation_of = functools.partial(clipping.summation_of, query)
+        summing = functools.partial(summation_of, query)
         call = _Call(noise_multiplier, clip_norm, record_key)
-        return self._estimate(key, loss, None, data, summation_of=summation_of, call=call)
+        return self._estimate(key, loss, None, data, summing=summing, call=call)
 
     def gradient(
         self,
@@ -197,9 +199,9 @@ class GaussianSum:
         Equals calling the release with the gradient as its query, up to rounding; it is a method of
         its own because clipped gradients can be summed without forming them.
         """
-        summation_of = functools.partial(clipping.gradient_summation_of, loss, params)
+        summing = functools.partial(gradient_summation_of, loss, params)
         call = _Call(noise_multiplier, clip_norm, record_key)
-        return self._estimate(key, loss, params, data, summation_of=summation_of, call=call)
+        return self._estimate(key, loss, params, data, summing=summing, call=call)
 
     def headroom(self, loss: RecordLoss, params: Params, record: Tree) -> float:
         """Returns the share of the clip norm that is kept for rounding, for gradients of a loss.
@@ -219,7 +221,7 @@ class GaussianSum:
           '1.01%'
         """
         key = jax.eval_shape(jax.random.key, 0)
-        return 1 - clipping.gradient_summation_of(loss, params, record, key).lattice.share
+        return 1 - gradient_summation_of(loss, params, record, key).lattice.share
 
     def _estimate(
         self,
@@ -228,7 +230,7 @@ class GaussianSum:
         params: Params,
         data: Tree,
         *,
-        summation_of: Callable[[Tree, Key], Summation],
+        summing: Callable[[Tree, Key], Summation],
         call: "_Call",
     ) -> Tree:
         """Makes one release; where devices share the table, all of them make it together.
@@ -238,12 +240,12 @@ class GaussianSum:
           loss: what may see a record: a loss, or a query as one.
           params: of the loss; None for a query.
           data: the records.
-          summation_of: how it is summed, from the shapes of a record and a key.
+          summing: how it is summed, from the shapes of a record and a key.
           call: what replaces the configuration.
         """
         table = self._require_table(data)
-        clipping.require_isolated(loss, params, table.record, key, records=data)
-        summation = summation_of(table.record, key)
+        require_isolated(loss, params, table.record, key, records=data)
+        summation = summing(table.record, key)
 
         def release(table: Table, key: Key, call: _Call) -> Tree:
             return self._release(key, summation, table, call)

@@ -22,7 +22,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, Perce
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import ReliabilityTable, wilson_interval
+from tacit.metrics.calibration import ReliabilityTable
+from tacit.metrics.confidence import wilson_interval
 from tacit.privacy.interpretation import TradeOff
 
 __all__ = [

@@ -16,7 +16,7 @@ import markupsafe
 from tacit.errors import TacitError
 from tacit.inference.method import declarations
 from tacit.privacy.interpretation import explain_statement
-from tacit.privacy.statement import statement_from_json
+from tacit.privacy.statement.fields import statement_from_json
 from tacit.privacy.statement.text import promise, sections
 from tacit.report.panels import (
     LedgerPanel,

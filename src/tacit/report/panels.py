@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import LedgerError
-from tacit.privacy.accounting import round_up
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.interpretation import Explanation
-from tacit.privacy.ledger import DataSetRecord, LedgerFile, RunRecord
+from tacit.privacy.ledger import LedgerFile
+from tacit.privacy.ledger.state import DataSetRecord, RunRecord
 from tacit.privacy.statement.text import percent_up
 from tacit.report.evaluation_panel import (
     certificate_chart,

@@ -11,30 +11,8 @@ Whether a posterior withstands attacks is measured by `robust_accuracy`, on publ
 cost.
 """
 
-from tacit.robust.attacks import (
-    FGSM,
-    PGD,
-    Attack,
-    RobustAccuracy,
-    attack_posterior,
-    robust_accuracy,
-)
-from tacit.robust.balls import L2, Ball, Box, Linf
-from tacit.robust.training import MixedLosses, MixedProbabilities, Mixing, adversarial
+from tacit.robust.attacks import FGSM, PGD, attack_posterior, robust_accuracy
+from tacit.robust.balls import L2, Linf
+from tacit.robust.training import adversarial
 
-__all__ = [
-    "FGSM",
-    "L2",
-    "PGD",
-    "Attack",
-    "Ball",
-    "Box",
-    "Linf",
-    "MixedLosses",
-    "MixedProbabilities",
-    "Mixing",
-    "RobustAccuracy",
-    "adversarial",
-    "attack_posterior",
-    "robust_accuracy",
-]
+__all__ = ["FGSM", "L2", "PGD", "Linf", "adversarial", "attack_posterior", "robust_accuracy"]

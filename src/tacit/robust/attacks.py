@@ -18,8 +18,8 @@ from jax import lax
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.metrics import RegressionUncertainty
-from tacit.models import Moments, Prediction
+from tacit.metrics.uncertainty import RegressionUncertainty
+from tacit.models.base import Moments, Prediction
 from tacit.posterior import Posterior, predict
 from tacit.rng import seeded_key
 from tacit.robust.balls import Ball, floating_input

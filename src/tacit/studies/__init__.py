@@ -9,28 +9,23 @@ with after an interruption. `fit_table` does the same for records in memory, wit
 tell the owner what else there is to know.
 """
 
-from tacit.studies.execution import Interrupted, execute, resume
+from tacit.studies.execution import execute, resume
 from tacit.studies.labelled import Terms, certify_run, evaluate_run
-from tacit.studies.preparation import Prepared, Recipe, budget_left, prepare
-from tacit.studies.run_folder import read_run
+from tacit.studies.preparation import Prepared, Recipe, prepare
 from tacit.studies.study import Study, read_study
-from tacit.studies.table_fit import TableFit, fit_table, load_fitted_table
+from tacit.studies.table_fit import fit_table, load_fitted_table
 
 __all__ = [
-    "Interrupted",
     "Prepared",
     "Recipe",
     "Study",
-    "TableFit",
     "Terms",
-    "budget_left",
     "certify_run",
     "evaluate_run",
     "execute",
     "fit_table",
     "load_fitted_table",
     "prepare",
-    "read_run",
     "read_study",
     "resume",
 ]

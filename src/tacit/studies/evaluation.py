@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 
 from tacit import metrics
 from tacit.certify import Certificate
-from tacit.metrics import ClassificationUncertainty, Interval, RegressionUncertainty
+from tacit.metrics.calibration import gaussian_interval
+from tacit.metrics.confidence import Interval, calibration_interval, wilson_interval
+from tacit.metrics.selection import risk_coverage
+from tacit.metrics.uncertainty import ClassificationUncertainty, RegressionUncertainty
 from tacit.privacy.budget import Budget
 from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.private_sums import NoisySums, mean_interval, noisy_sums
-from tacit.privacy.statement import Statement, make_statement
+from tacit.privacy.statement import Statement
+from tacit.privacy.statement.construction import make_statement
 
 __all__ = [
     "METHOD",
@@ -71,7 +75,7 @@ def evaluate_predictions(
     probabilities = np.asarray(found.probabilities / total, np.float64)
     labels = np.asarray(truth)
     right = probabilities.argmax(axis=1) == labels
-    curve = metrics.risk_coverage(-probabilities.max(axis=1), (~right).astype(np.float64))
+    curve = risk_coverage(-probabilities.max(axis=1), (~right).astype(np.float64))
     places = [max(1, round(share * len(labels))) - 1 for share in _COVERAGES]
     most = float(np.log(probabilities.shape[1]))
     return {
@@ -131,14 +135,12 @@ def _class_metrics(probabilities: _Floats, labels: NDArray[Any], seed: int) -> d
         ),
         "nll": _interval(metrics.bootstrap(floored_nll, probabilities, labels, seed=seed)),
         "brier": _interval(metrics.bootstrap(metrics.brier, probabilities, labels, seed=seed)),
-        "ece": _interval(
-            metrics.calibration_interval(metrics.ece, probabilities, labels, seed=seed)
-        ),
+        "ece": _interval(calibration_interval(metrics.ece, probabilities, labels, seed=seed)),
     }
 
 
 def _number_metrics(mean: _Floats, variance: _Floats, truth: _Floats, seed: int) -> dict[str, Any]:
-    low, high = metrics.gaussian_interval(mean, variance, level=0.9)
+    low, high = gaussian_interval(mean, variance, level=0.9)
     measures: dict[str, tuple[Callable[..., float], tuple[_Floats, ...]]] = {
         "rmse": (metrics.rmse, (mean, truth)),
         "nll": (metrics.gaussian_nll, (mean, variance, truth)),
@@ -154,7 +156,7 @@ def _reliability(probabilities: _Floats, labels: NDArray[Any]) -> list[dict[str,
     table = metrics.reliability(probabilities, labels)
     filled = table.counts > 0
     counts, accuracy = table.counts[filled], table.accuracy[filled]
-    low, high = metrics.wilson_interval(np.rint(accuracy * counts), counts)
+    low, high = wilson_interval(np.rint(accuracy * counts), counts)
     columns = (table.confidence[filled], accuracy, low, high)
     return [
         dict(zip(("confidence", "accuracy", "low", "high"), map(float, row), strict=True))

@@ -17,8 +17,8 @@ from dp_accounting import DpEvent
 from tacit import _tree
 from tacit.data import Schema
 from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
-from tacit.inference import Checkpoint, load_checkpoint
-from tacit.inference.chains import OnProgress
+from tacit.inference import load_checkpoint
+from tacit.inference.chains import Checkpoint, OnProgress
 from tacit.privacy.budget import Budget, Ledger, Run, RunRequest
 from tacit.privacy.ledger import DataSetLedger, LedgerFile
 from tacit.privacy.stopping import claim_of

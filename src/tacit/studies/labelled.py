@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit._artefact import write_json
-from tacit.certify import certified_curve
+from tacit.certify.predictive import certified_curve
 from tacit.data import CategoricalColumn, NumericTarget, Schema, Target
 from tacit.data.schema import require_columns
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import DataSetLedger, LedgerFile
 from tacit.privacy.statement import Statement
-from tacit.robust import L2, Ball, Linf
+from tacit.robust import L2, Linf
+from tacit.robust.balls import Ball
 from tacit.studies.evaluation import (
     METHOD,
     certificate_points,

@@ -11,30 +11,22 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tacit import _check
-from tacit.data import CategoricalColumn, Scale, Schema, Target
-from tacit.data.columns import Column
+from tacit.data import CategoricalColumn, Schema, Target
+from tacit.data.columns import Column, Scale
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.inference import Plan, data_free_clip_norm, synthetic_records
 from tacit.inference.method import TableSettings, table_method
 from tacit.inference.plan import plan_for_table
-from tacit.models import (
-    MLP,
-    Bernoulli,
-    Categorical,
-    GaussianPrior,
-    LearntGaussian,
-    Likelihood,
-    Model,
-    bayesian,
-)
-from tacit.privacy.accounting import round_up
+from tacit.models import MLP, Bernoulli, Categorical, GaussianPrior, LearntGaussian, Model, bayesian
+from tacit.models.base import Likelihood
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.calibration import noise_within, smallest_noise
 from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
-from tacit.privacy.statement import require_adjacency
+from tacit.privacy.statement.construction import require_adjacency
 
 __all__ = [
     "LARGEST",

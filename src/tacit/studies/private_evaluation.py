@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data import NumericTarget
-from tacit.metrics import ClassificationUncertainty, RegressionUncertainty, gaussian_interval
+from tacit.metrics.calibration import gaussian_interval
+from tacit.metrics.uncertainty import ClassificationUncertainty, RegressionUncertainty
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.private_sums import NoisySums, mean_interval, noisy_sums

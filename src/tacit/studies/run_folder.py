@@ -16,13 +16,11 @@ from tacit import _check
 from tacit._artefact import write_json, write_text
 from tacit.data import Schema
 from tacit.errors import InvalidArgumentError, TacitError
-from tacit.inference import Checkpoint, save_checkpoint
-from tacit.privacy.statement import (
-    Verification,
-    read_sealed_statement,
-    read_statement,
-    verify_statement,
-)
+from tacit.inference import save_checkpoint
+from tacit.inference.chains import Checkpoint
+from tacit.privacy.statement import read_statement, verify_statement
+from tacit.privacy.statement.fields import read_sealed_statement
+from tacit.privacy.statement.verification import Verification
 from tacit.studies.study import Study
 from tacit.studies.table_fit import TableFit
 

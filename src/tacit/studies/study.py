@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from tacit import _check
 from tacit._artefact import read_text
-from tacit.data import Schema, StoredRecords, Target, encode_table, open_records
+from tacit.data import Schema, Target, encode_table, open_records
 from tacit.data.csv import odd_values, read_csv, remarks, to_numbers, typed
 from tacit.data.draft import is_draft
 from tacit.data.record_files import digest_of
+from tacit.data.record_source import StoredRecords
 from tacit.data.schema import parse_toml, toml_of
 from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
 from tacit.privacy.budget import Budget

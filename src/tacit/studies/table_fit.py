@@ -19,17 +19,19 @@ from tacit._artefact import read_text
 from tacit.data import NumericTarget, Schema, Target
 from tacit.data.schema import parse_toml, toml_of
 from tacit.errors import InvalidArgumentError, TacitError
-from tacit.inference import Checkpoint, Fit, fit, save_checkpoint
-from tacit.inference.chains import OnProgress
-from tacit.metrics import ClassificationUncertainty, RegressionUncertainty, gaussian_interval
-from tacit.models import model_from_spec
+from tacit.inference import Fit, fit, save_checkpoint
+from tacit.inference.chains import Checkpoint, OnProgress
+from tacit.metrics.calibration import gaussian_interval
+from tacit.metrics.uncertainty import ClassificationUncertainty, RegressionUncertainty
+from tacit.models.bayesian import model_from_spec
 from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget, Ledger
-from tacit.privacy.statement import statement_from_json
+from tacit.privacy.statement.fields import statement_from_json
 from tacit.samplers import sampler_from_spec, sampler_spec
 from tacit.studies.preparation import Prepared, Recipe, prepare
-from tacit.tables import Distributed, OnHost
+from tacit.tables import OnHost
+from tacit.tables.distributed import Distributed
 from tacit.typing import Record
 
 __all__ = [

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.data import CategoricalColumn, NumericColumn, Scale, Schema, Target
-from tacit.data.columns import Level
+from tacit.data import CategoricalColumn, NumericColumn, Schema, Target
+from tacit.data.columns import Level, Scale
 from tacit.errors import InvalidArgumentError
 
 __all__ = ["CONTINUOUS", "MISSING", "RowCode", "typed_table"]

@@ -1,7 +1,6 @@
 """Tables: where the records of a run are: in memory, on devices or on disk."""
 
-from tacit.tables.base import Table
-from tacit.tables.distributed import Distributed, device_mesh
-from tacit.tables.on_host import OnHost, RowSource, distribute
+from tacit.tables.distributed import device_mesh
+from tacit.tables.on_host import OnHost, distribute
 
-__all__ = ["Distributed", "OnHost", "RowSource", "Table", "device_mesh", "distribute"]
+__all__ = ["OnHost", "device_mesh", "distribute"]

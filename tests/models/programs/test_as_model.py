@@ -22,8 +22,9 @@ from models.programs.zoo import (
     x,
 )
 from tacit.errors import InvalidArgumentError
-from tacit.models import Moments, constrained
+from tacit.models.base import Moments
 from tacit.models.programs.arguments import signature_of, split_arguments
+from tacit.models.programs.model import constrained
 
 FAST = {"xla_backend_optimization_level": 0}
 

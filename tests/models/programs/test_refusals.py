@@ -24,9 +24,8 @@ from models.programs.zoo import (
     x,
 )
 from tacit.errors import InvalidArgumentError
-from tacit.models.programs import explain_program
 from tacit.models.programs.arguments import split_arguments
-from tacit.models.programs.split import split_program
+from tacit.models.programs.split import explain_program, split_program
 
 TABLE = np.asarray(real)
 

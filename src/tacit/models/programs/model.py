@@ -331,7 +331,7 @@ def _refuse(why: str) -> Callable[[Params, Input, Key], Prediction]:
         del params, x, key
         raise InvalidArgumentError(
             f"this program has no prediction for one input: {why}. numpyro.infer.Predictive works"
-            " with the draws that tacit.models.constrained returns."
+            " with the draws that tacit.models.programs.model.constrained returns."
         )
 
     return predict

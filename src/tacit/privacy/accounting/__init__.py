@@ -12,7 +12,6 @@ docs/accounting.md has the comparison.
 """
 
 from tacit.privacy.accounting.accountants import (
-    DEFAULT_ACCOUNTANT,
     GDP,
     PLD,
     RDP,
@@ -20,19 +19,7 @@ from tacit.privacy.accounting.accountants import (
     CLTApproximation,
     delta,
     epsilon,
-    round_up,
 )
 from tacit.privacy.accounting.rules import Adjacency
 
-__all__ = [
-    "DEFAULT_ACCOUNTANT",
-    "GDP",
-    "PLD",
-    "RDP",
-    "Accountant",
-    "Adjacency",
-    "CLTApproximation",
-    "delta",
-    "epsilon",
-    "round_up",
-]
+__all__ = ["GDP", "PLD", "RDP", "Accountant", "Adjacency", "CLTApproximation", "delta", "epsilon"]

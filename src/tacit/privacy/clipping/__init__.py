@@ -6,34 +6,7 @@ the plain gradient. Book-keeping takes those 12 ms: it reads the norms off the p
 and never forms a gradient that it need not form (docs/clipping.md).
 """
 
-from tacit.privacy.clipping.bounds import (
-    Adding,
-    Clipping,
-    Flat,
-    Normalised,
-    PerLayer,
-    clip_by_norm,
-)
-from tacit.privacy.clipping.gradient import (
-    ClippingReport,
-    Summation,
-    explain_clipping,
-    gradient_summation_of,
-    summation_of,
-)
-from tacit.privacy.clipping.isolation import require_isolated
+from tacit.privacy.clipping.bounds import Flat, Normalised, PerLayer
+from tacit.privacy.clipping.gradient import explain_clipping
 
-__all__ = [
-    "Adding",
-    "Clipping",
-    "ClippingReport",
-    "Flat",
-    "Normalised",
-    "PerLayer",
-    "Summation",
-    "clip_by_norm",
-    "explain_clipping",
-    "gradient_summation_of",
-    "require_isolated",
-    "summation_of",
-]
+__all__ = ["Flat", "Normalised", "PerLayer", "explain_clipping"]

@@ -8,14 +8,5 @@ is worth it only once a ledger is shared by several machines.
 """
 
 from tacit.privacy.ledger.file import DataSetLedger, LedgerFile
-from tacit.privacy.ledger.state import ChargeRecord, DataSetRecord, Fork, LedgerState, RunRecord
 
-__all__ = [
-    "ChargeRecord",
-    "DataSetLedger",
-    "DataSetRecord",
-    "Fork",
-    "LedgerFile",
-    "LedgerState",
-    "RunRecord",
-]
+__all__ = ["DataSetLedger", "LedgerFile"]

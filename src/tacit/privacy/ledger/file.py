@@ -25,7 +25,9 @@ from tacit.privacy.cost import Cost, event_of, event_to_json
 from tacit.privacy.filters import Filter, FilterAccountant, Spending
 from tacit.privacy.ledger.state import Book, DataSetRecord, LedgerState, now
 from tacit.privacy.ledger.store import Store
-from tacit.tables import Distributed, OnHost, RowSource
+from tacit.tables import OnHost
+from tacit.tables.distributed import Distributed
+from tacit.tables.on_host import RowSource
 from tacit.typing import Tree
 
 __all__ = ["DataSetLedger", "LedgerFile", "LedgerRun", "fingerprint_of"]

@@ -15,7 +15,8 @@ from dp_accounting import DpEvent
 
 from tacit import native
 from tacit.errors import InvalidArgumentError, UnprovenAccountingError
-from tacit.privacy.accounting import RDP, round_up
+from tacit.privacy.accounting import RDP
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.accounting.releases import SamplingKind, distinct_releases
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget

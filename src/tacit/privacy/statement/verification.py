@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.errors import TacitError
-from tacit.privacy.accounting import round_up
+from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.statement import text
 from tacit.privacy.statement.fields import checksum, missing_fields
@@ -73,7 +73,7 @@ def verify_statement(
       >>> import dp_accounting as dpa
       >>> from tacit.privacy.budget import Budget
       >>> from tacit.privacy.cost import Cost
-      >>> from tacit.privacy.statement import make_statement
+      >>> from tacit.privacy.statement.construction import make_statement
       >>> statement = make_statement(
       ...     cost=Cost(dpa.GaussianDpEvent(4.0), is_secure=True),
       ...     budget=Budget(epsilon=1.0, delta=1e-5), unit="one record", num_units=1000)
