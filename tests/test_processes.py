@@ -189,9 +189,9 @@ LOSSES = [
 
 @pytest.fixture
 def as_if_connected(monkeypatch):
-    monkeypatch.setattr(processes.losing, "num_processes", lambda: 2)
+    monkeypatch.setattr(processes, "num_processes", lambda: 2)
     yield
-    processes.losing._is_broken.clear()  # or the interpreter would end early
+    processes._is_broken.clear()  # or the interpreter would end early
 
 
 @pytest.mark.usefixtures("as_if_connected")
