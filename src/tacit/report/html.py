@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
+import tacit.numpyro.method  # noqa: F401 (it declares what DPSVI runs)
 from tacit.errors import TacitError
 from tacit.inference.method import declarations
 from tacit.privacy.interpretation import explain_statement
