@@ -107,8 +107,12 @@ def chart_axes(
     axes.tick_params(axis="x", pad=9)
     axes.set_xticks(_ticks(*x_limits))
     axes.set_yticks(_ticks(*y_limits))
-    axes.xaxis.set_major_formatter(FuncFormatter(_percent if x_is_share else _plain))
-    axes.yaxis.set_major_formatter(FuncFormatter(_percent if y_is_share else _plain))
+    share, plain = (
+        FuncFormatter(lambda x, _: f"{100 * x:g}%"),
+        FuncFormatter(lambda x, _: f"{x:,g}"),
+    )
+    axes.xaxis.set_major_formatter(share if x_is_share else plain)
+    axes.yaxis.set_major_formatter(share if y_is_share else plain)
     across, below, above = (_LEFT + width / 2) / _WIDTH, 6 / _HEIGHT, 1 - 13 / _HEIGHT
     for x, y, label, place in (
         (across, below, x_label, "center"),
@@ -159,14 +163,6 @@ def _checked(limits: tuple[float, float]) -> tuple[float, float]:
     if not limits[0] < limits[1] < float("inf"):
         raise InvalidArgumentError(f"an axis must end above its finite start; got {limits!r}.")
     return limits
-
-
-def _percent(value: float, _: int) -> str:
-    return f"{100 * value:g}%"
-
-
-def _plain(value: float, _: int) -> str:
-    return f"{value:,g}"
 
 
 def _inline(figure: Figure, title: str) -> str:
