@@ -130,7 +130,7 @@ def test_a_wrong_study_is_named(table, no_fit, text, message):
         (["--epsilon", 1, "--delta", 1], "--delta must lie in (0, 1)"),
         (["--epsilon", 1, "--non-private"], "not both"),
         ([], "give --epsilon, or a --ledger"),
-        (["--epsilon", 1, "--method", "adam"], "--method must be one of sgld"),
+        (["--epsilon", 1, "--method", "adam"], "--method must be one of "),
         (["--epsilon", 1, "--hidden", "wide"], "--hidden must be widths"),
         (["--epsilon", 1, "--hidden", 10**12], "--hidden must be widths of at most"),
         (["--epsilon", 1, "--steps", 0], "--steps must be a whole number"),

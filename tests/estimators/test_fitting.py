@@ -131,7 +131,7 @@ def test_defaults_follow_from_public_facts_alone():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "adam"}, "method must be one of ivon, sgd, sghmc, sgld"),
+        ({"method": "adam"}, "method must be one of .*sgld"),
         ({"hidden": [3]}, "hidden must be a tuple"),
         ({"hidden": (0,)}, r"hidden\[0\] must be"),
         ({"num_steps": 0}, "num_steps must be"),

@@ -129,9 +129,11 @@ def test_every_declaration_has_a_summary_and_sources_that_exist(name):
 def test_help_lists_every_method_for_tables(verb):
     result = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(cli.app, [verb, "--help"])
     text = " ".join(result.stdout.replace("│", " ").split())
-    for name, declaration in table_methods().items():
-        # The toy is declared after the commands were made.
-        assert name == "toy" or f"{name} ({declaration.summary})" in text
+    # Methods of other tests may be declared after the commands were made.
+    ours = [name for name in table_methods() if hasattr(tacit.inference, name.upper())]
+    assert {"sgld", "vi"} <= set(ours)
+    for name in ours:
+        assert f"{name} ({declarations()[name].summary})" in text
 
 
 def test_the_line_of_help_names_the_methods_for_tables_only():
@@ -141,7 +143,7 @@ def test_the_line_of_help_names_the_methods_for_tables_only():
 
 @pytest.mark.parametrize("name", ["hmc", "ensemble", "SGLD", "", "adam"])
 def test_a_recipe_refuses_what_it_cannot_set_up(name):
-    with pytest.raises(InvalidArgumentError, match=r"method must be one of ivon, .*tacit\.Plan"):
+    with pytest.raises(InvalidArgumentError, match=r"method must be one of .*ivon, .*tacit\.Plan"):
         Recipe(method=name)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import tacit
 from tacit.errors import InvalidArgumentError
 from tacit.models import (
     CNN,
@@ -32,6 +31,10 @@ from tacit.models import (
     PoissonCounts,
     Scattering,
     bayesian,
+    front_end,
+    likelihoods,
+    networks,
+    priors,
 )
 from tacit.models.base import Likelihood, Moments, Network, Prior, from_spec, part_names, spec_of
 from tacit.models.bayesian import model_from_spec
@@ -114,7 +117,9 @@ def test_every_kind_that_can_be_described_is_tested_here():
         (Prior, PRIORS),
         (Likelihood, LIKELIHOODS),
     ):
-        ours = set(part_names(role)) & set(tacit.models.__all__)
+        # Other tests register parts of their own.
+        homes = (front_end, likelihoods, networks, priors)
+        ours = {name for name in part_names(role) if any(hasattr(home, name) for home in homes)}
         assert {type(part).__name__ for part in parts} == ours
 
 

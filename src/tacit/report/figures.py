@@ -5,7 +5,6 @@ they are in light, in dark and in print, and how large the text is.
 """
 
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
@@ -232,7 +231,7 @@ def reliability_diagram(tables: Mapping[str, ReliabilityTable]) -> Figure:
     if not tables:
         raise InvalidArgumentError("tables must hold at least one method; got none.")
     columns = min(len(tables), _MAX_COLUMNS)
-    rows = math.ceil(len(tables) / columns)
+    rows = -(-len(tables) // columns)
     figure = Figure(
         # Nearly square panels; three are 800 pixels wide, and one leaves room for the legend.
         figsize=((4.2, 5.8, 8.0)[columns - 1], 3.85 * rows + 0.6),
@@ -281,7 +280,7 @@ def _accuracy_interval(table: ReliabilityTable) -> tuple[NDArray[np.float64], ND
 def _lowest(table: ReliabilityTable) -> float:
     """Where the axes may start, in whole tenths, without hiding any bin or interval."""
     edge = table.edges[:-1][table.counts > 0].min()
-    return math.floor(10 * float(min(edge, _accuracy_interval(table)[0].min()))) / 10
+    return int(10 * float(min(edge, _accuracy_interval(table)[0].min()))) / 10  # never negative
 
 
 def _draw_gaps(axes: Axes, table: ReliabilityTable, lowest: float) -> None:

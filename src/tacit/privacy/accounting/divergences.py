@@ -3,7 +3,7 @@
 A pair (P, Q) dominates a release when no two adjacent data sets are easier to tell apart than P
 and Q. How easy that is, is ``delta(epsilon) = sup_S P(S) - e^epsilon Q(S)``. Everything is in
 units of the clip norm: the noise has standard deviation s, and a record moves a sum by at most 1.
-One Gaussian shift, whose curve has a closed form, is at the end.
+One Gaussian shift has a curve in closed form. Rényi divergences, of which there are many, follow.
 
 Reference: Zhu, Dong and Wang (2022), Optimal accounting of differential privacy via
 characteristic function, sections 3 and 4.
