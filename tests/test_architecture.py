@@ -235,7 +235,7 @@ def test_the_stability_page_lists_exactly_what_packages_offer():
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("of_command", Walk(75, 600, 40)), ("of_program", Walk(50, 470, 34))]
+    ("name", "most"), [("of_command", Walk(70, 560, 36)), ("of_program", Walk(45, 405, 29))]
 )
 def test_the_way_of_a_record_stays_short(name, most):
     found = walk.in_a_new_process(name)

@@ -233,9 +233,22 @@ class Conv:
         return rows, columns, self.features
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Pool:
+    window: int | Extent
+    stride: int | Extent
+
+    def __post_init__(self) -> None:
+        _check_pair(window=self.window, stride=self.stride)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Returns the shape of the output for an input of this shape."""
+        return *_num_positions(shape, self.window, self.stride, (0, 0)), shape[2]
+
+
 @part()
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaxPool:
+class MaxPool(_Pool):
     """The maximum over windows.
 
     Example:
@@ -243,36 +256,16 @@ class MaxPool:
       (13, 13, 16)
     """
 
-    window: int | Extent
-    stride: int | Extent
-
-    def __post_init__(self) -> None:
-        _check_pair(window=self.window, stride=self.stride)
-
-    def output_shape(self, shape: Shape) -> Shape:
-        """Returns the shape of the output for an input of this shape."""
-        return *_num_positions(shape, self.window, self.stride, (0, 0)), shape[2]
-
 
 @part()
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AveragePool:
+class AveragePool(_Pool):
     """The mean over windows.
 
     Example:
       >>> AveragePool(window=7, stride=7).output_shape((28, 28, 1))
       (4, 4, 1)
     """
-
-    window: int | Extent
-    stride: int | Extent
-
-    def __post_init__(self) -> None:
-        _check_pair(window=self.window, stride=self.stride)
-
-    def output_shape(self, shape: Shape) -> Shape:
-        """Returns the shape of the output for an input of this shape."""
-        return *_num_positions(shape, self.window, self.stride, (0, 0)), shape[2]
 
 
 Stage: TypeAlias = Conv | MaxPool | AveragePool
