@@ -81,7 +81,9 @@ def size_table(num_records: int, rate: float, capacity: int) -> SizeTable:
     that are too unlikely for 64 bits thus have a count of one below the mode and of none above.)
     What is left of 2^64 goes to size zero, which is in the inequality on its larger side only.
     """
-    inside, whole = rate.as_integer_ratio()
+    # NumPy's integers would overflow below, or wrap around.
+    num_records, capacity = int(num_records), int(capacity)
+    inside, whole = float(rate).as_integer_ratio()
     outside = whole - inside
     if outside == 0:  # everyone is drawn, and `PoissonBatch` has room for them
         return SizeTable((0,) * capacity + (2**64,))
