@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 import tacit
 from tacit import metrics
 from tacit.metrics.calibration import mce
-from tacit.metrics.selection import ood_scores
+from tacit.metrics.selection import fpr95, ood_scores
 from tacit.metrics.uncertainty import ClassificationUncertainty
 from tacit.typing import Array, Record
 
@@ -94,7 +94,7 @@ def foreign_scores(
     for name in own._fields:
         scores = getattr(own, name), getattr(foreign, name)
         found[f"OOD AUROC, {name.replace('_', ' ')}"] = metrics.ood_auroc(*scores)
-        found[f"OOD FPR95, {name.replace('_', ' ')}"] = metrics.fpr95(*scores)
+        found[f"OOD FPR95, {name.replace('_', ' ')}"] = fpr95(*scores)
     return found
 
 
