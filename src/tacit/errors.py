@@ -3,6 +3,7 @@
 __all__ = [
     "BudgetExceededError",
     "CrossRecordError",
+    "IntervalWarning",
     "InvalidArgumentError",
     "LedgerDamagedError",
     "LedgerError",
@@ -63,3 +64,7 @@ class UnprovenAccountingError(TacitError):
 
 class PrivacyWarning(UserWarning):
     """Something is allowed but weakens what the privacy guarantee means."""
+
+
+class IntervalWarning(UserWarning):
+    """Credible intervals were asked for that are not known to hold; the message says why."""

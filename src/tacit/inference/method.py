@@ -16,6 +16,7 @@ from dp_accounting import DpEvent
 from tacit import _check
 from tacit._registry import Registry
 from tacit.errors import InvalidArgumentError
+from tacit.inference.evidence import Evidence, noted, probed_gradient
 from tacit.models import Model
 from tacit.privacy.cost import repeated
 from tacit.privacy.mechanism import GaussianSum
@@ -36,6 +37,7 @@ __all__ = [
     "describe_table_methods",
     "objective_of",
     "potential_gradient",
+    "retained_params",
     "table_method",
     "table_methods",
 ]
@@ -55,6 +57,9 @@ class Kernel(NamedTuple):
       sampler: turns what was kept into parameters.
       num_members: the length of the leading axis of what `retain` returns, where a state holds
         several members; in the posterior they are chains of their own. None where it holds one.
+      evidence: what a state has noted of its releases, for posteriors that count their noise; None
+        where it notes nothing.
+      engine: which made these releases.
     """
 
     init: Callable[[Key], State]
@@ -62,6 +67,8 @@ class Kernel(NamedTuple):
     retain: Callable[[State], Tree]
     sampler: Sampler
     num_members: int | None = None
+    evidence: Callable[[State], Evidence | None] | None = None
+    engine: GaussianSum | None = None
 
 
 class Method(Protocol):
@@ -348,12 +355,23 @@ def potential_gradient(
     params: Params,
     records: Record,
     *,
+    evidence: Evidence | None = None,
     noise_multiplier: Scalar | float | None = None,
     clip_norm: Scalar | float | None = None,
-) -> Tree:
+) -> tuple[Tree, Evidence | None]:
     """Returns one release's estimate of the gradient of the full-data objective.
 
     The sum over records is clipped and noisy; the regulariser is added exactly, once.
+
+    Args:
+      key: of the step.
+      release: the engine.
+      objective: whose gradient.
+      params: where.
+      records: the table.
+      evidence: what was noted so far; the same with this release is returned. None stays None.
+      noise_multiplier: replaces the configured one.
+      clip_norm: likewise.
     """
     shared_key, release_key = jax.random.split(key)
     shared = objective.shared(shared_key)
@@ -361,15 +379,19 @@ def potential_gradient(
     def loss(params: Params, record: Record, key: Key) -> Scalar:
         return objective.record_loss(params, shared, record, key)
 
-    estimate = release.gradient(
-        release_key,
-        loss,
-        params,
-        records,
-        noise_multiplier=noise_multiplier,
-        clip_norm=clip_norm,
-    )
-    return add_regulariser(estimate, objective, params, shared)
+    overrides = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm}
+    if evidence is None:
+        estimate = release.gradient(release_key, loss, params, records, **overrides)
+    else:
+        estimate, share = probed_gradient(release_key, release, loss, params, records, **overrides)
+        variance = release.noise_variance(**overrides)
+        evidence = noted(evidence, params, estimate, variance, share)
+    return add_regulariser(estimate, objective, params, shared), evidence
+
+
+def retained_params(state: State) -> Params:
+    """Returns a state's parameters, for methods whose states are draws or points."""
+    return state.params
 
 
 def add_regulariser(estimate: Tree, objective: Objective, params: Params, shared: _Shared) -> Tree:

@@ -249,4 +249,5 @@ class Scheduled(Around):
         def retain(state: ScheduledState) -> Tree:
             return first.retain(state.inner)
 
-        return first._replace(init=init, step=step, retain=retain)
+        # Releases at different steps are of different models: they say nothing of one posterior.
+        return first._replace(init=init, step=step, retain=retain, evidence=None)

@@ -10,6 +10,7 @@ import optax
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
+from tacit.inference.evidence import Evidence, evidence_of, first_evidence
 from tacit.inference.method import (
     Around,
     Info,
@@ -22,6 +23,7 @@ from tacit.inference.method import (
     declare,
     objective_of,
     potential_gradient,
+    retained_params,
 )
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
@@ -33,11 +35,12 @@ __all__ = ["SGD", "SWAG", "IterateAverage", "descent"]
 
 
 class SGDState(NamedTuple):
-    """Parameters, what the optimiser remembers of earlier releases, and how many there were."""
+    """Parameters, what the optimiser remembers of earlier releases, and what was noted of them."""
 
     params: Params
     optimizer: Tree
     step: Array
+    evidence: Evidence | None
 
 
 class SGDInfo(NamedTuple):
@@ -83,7 +86,9 @@ class SGD(OneRelease):
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
         init, step = descent(objective_of(model), self.release, self.optimizer, self.clip_schedule)
-        return Kernel(init, step, lambda state: state.params, Points())
+        return Kernel(
+            init, step, retained_params, Points(), evidence=evidence_of, engine=self.release
+        )
 
 
 def descent(
@@ -102,18 +107,25 @@ def descent(
     def init(key: Key) -> SGDState:
         params = objective.init(key)
         memory = optimizer.init(_tree.at_least_float32(params))
-        return SGDState(params, memory, jnp.zeros((), jnp.int32))
+        evidence = first_evidence(params, release)
+        return SGDState(params, memory, jnp.zeros((), jnp.int32), evidence)
 
     def step(key: Key, state: SGDState, records: Record) -> tuple[SGDState, SGDInfo]:
         clip_norm = scheduled_clip_norm(release, clip_schedule, state.step)
-        gradient = potential_gradient(
-            key, release, objective, state.params, records, clip_norm=clip_norm
+        gradient, evidence = potential_gradient(
+            key,
+            release,
+            objective,
+            state.params,
+            records,
+            evidence=state.evidence,
+            clip_norm=clip_norm,
         )
         mean = jax.tree.map(lambda g: g / release.sampling.public_records, gradient)
         params = _tree.at_least_float32(state.params)
         updates, memory = optimizer.update(mean, state.optimizer, params)
         moved = optax.apply_updates(state.params, updates)
-        return SGDState(moved, memory, state.step + 1), SGDInfo()
+        return SGDState(moved, memory, state.step + 1, evidence), SGDInfo()
 
     return init, step
 
@@ -189,7 +201,9 @@ class IterateAverage(Around):
         def retain(state: AverageState) -> Tree:
             return _in_the_type_of(kernel.retain(state.base), state.mean)
 
-        return kernel._replace(init=init, step=step, retain=retain)
+        return kernel._replace(
+            init=init, step=step, retain=retain, evidence=_evidence_of_base(kernel)
+        )
 
 
 @declare(
@@ -289,7 +303,17 @@ class SWAG(Around):
             return {name: _in_the_type_of(like, tree) for name, tree in kept.items()}
 
         sampler = LowRankGaussian(rank=self.rank) if self.rank else DiagonalGaussian()
-        return kernel._replace(init=init, step=step, retain=retain, sampler=sampler)
+        evidence = _evidence_of_base(kernel, lambda state: state.average.base)
+        return kernel._replace(
+            init=init, step=step, retain=retain, sampler=sampler, evidence=evidence
+        )
+
+
+def _evidence_of_base(
+    kernel: Kernel, base_of: Callable[[State], State] = lambda state: state.base
+) -> Callable[[State], Evidence | None] | None:
+    evidence = kernel.evidence
+    return None if evidence is None else lambda state: evidence(base_of(state))
 
 
 def _of_points(base: Method, model: Model) -> Kernel:

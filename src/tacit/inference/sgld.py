@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
+from tacit.inference.evidence import Evidence, evidence_of, first_evidence
 from tacit.inference.langevin import Langevin, LangevinInfo
 from tacit.inference.method import (
     Kernel,
@@ -16,6 +17,7 @@ from tacit.inference.method import (
     declare,
     objective_of,
     potential_gradient,
+    retained_params,
 )
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
@@ -29,10 +31,11 @@ __all__ = ["SGHMC", "SGLD"]
 
 
 class SGLDState(NamedTuple):
-    """The released iterate and how many steps led to it."""
+    """The released iterate, how many steps led to it, and what was noted of their releases."""
 
     params: Params
     step: Array
+    evidence: Evidence | None
 
 
 @declare(
@@ -138,12 +141,14 @@ class SGLD(Langevin):
         objective = objective_of(model)
 
         def init(key: Key) -> SGLDState:
-            return SGLDState(objective.init(key), jnp.zeros((), jnp.int32))
+            params = objective.init(key)
+            evidence = None if self.pre_noise else first_evidence(params, self.release)
+            return SGLDState(params, jnp.zeros((), jnp.int32), evidence)
 
         def step(key: Key, state: SGLDState, records: Record) -> tuple[SGLDState, LangevinInfo]:
             gradient_key, langevin_key = jax.random.split(key)
             info = self._info(state.step)
-            gradient = self._gradient(gradient_key, objective, state, records)
+            gradient, evidence = self._gradient(gradient_key, objective, state, records)
             params = jax.tree.map(
                 lambda w, g: (w - 0.5 * info.step_size * g).astype(w.dtype), state.params, gradient
             )
@@ -154,15 +159,19 @@ class SGLD(Langevin):
                     params,
                     normal_like(langevin_key, params, std=std),
                 )
-            return SGLDState(params, state.step + 1), info
+            return SGLDState(params, state.step + 1, evidence), info
 
-        return Kernel(init, step, lambda state: state.params, Points())
+        return Kernel(
+            init, step, retained_params, Points(), evidence=evidence_of, engine=self.release
+        )
 
     @property
     def _heat(self) -> float:
         return 1 / 4
 
-    def _gradient(self, key: Key, objective: Objective, state: SGLDState, records: Record) -> Tree:
+    def _gradient(
+        self, key: Key, objective: Objective, state: SGLDState, records: Record
+    ) -> tuple[Tree, Evidence | None]:
         params, multiplier = state.params, self._noise.override(state.step)
         clip_norm = scheduled_clip_norm(self.release, self.clip_schedule, state.step)
         if not self.pre_noise:
@@ -172,6 +181,7 @@ class SGLD(Langevin):
                 objective,
                 params,
                 records,
+                evidence=state.evidence,
                 noise_multiplier=multiplier,
                 clip_norm=clip_norm,
             )
@@ -193,15 +203,16 @@ class SGLD(Langevin):
             noise_multiplier=multiplier,
             clip_norm=clip_norm,
         )
-        return add_regulariser(estimate, objective, params, shared)
+        return add_regulariser(estimate, objective, params, shared), None
 
 
 class SGHMCState(NamedTuple):
-    """Position and momentum, both sums of releases, and how many steps led to them."""
+    """Position and momentum, both sums of releases, and what was noted of these."""
 
     params: Params
     momentum: Tree
     step: Array
+    evidence: Evidence | None
 
 
 @declare(
@@ -279,18 +290,20 @@ class SGHMC(Langevin):
         def init(key: Key) -> SGHMCState:
             params = objective.init(key)
             momentum = jax.tree.map(jnp.zeros_like, _tree.at_least_float32(params))
-            return SGHMCState(params, momentum, jnp.zeros((), jnp.int32))
+            evidence = first_evidence(params, self.release)
+            return SGHMCState(params, momentum, jnp.zeros((), jnp.int32), evidence)
 
         def step(key: Key, state: SGHMCState, records: Record) -> tuple[SGHMCState, LangevinInfo]:
             gradient_key, noise_key = jax.random.split(key)
             info = self._info(state.step)
             time = jnp.sqrt(info.step_size)
-            gradient = potential_gradient(
+            gradient, evidence = potential_gradient(
                 gradient_key,
                 self.release,
                 objective,
                 state.params,
                 records,
+                evidence=state.evidence,
                 noise_multiplier=self._noise.override(state.step),
                 clip_norm=scheduled_clip_norm(self.release, self.clip_schedule, state.step),
             )
@@ -304,9 +317,11 @@ class SGHMC(Langevin):
             params = jax.tree.map(
                 lambda w, m: (w + time * m).astype(w.dtype), state.params, momentum
             )
-            return SGHMCState(params, momentum, state.step + 1), info
+            return SGHMCState(params, momentum, state.step + 1, evidence), info
 
-        return Kernel(init, step, lambda state: state.params, Points())
+        return Kernel(
+            init, step, retained_params, Points(), evidence=evidence_of, engine=self.release
+        )
 
     @property
     def _heat(self) -> float:

@@ -150,6 +150,19 @@ class GaussianSum:
             return 0.0
         return self.noise_multiplier * self.clip_norm / self.sampling.inclusion_rate
 
+    def noise_variance(
+        self,
+        *,
+        noise_multiplier: Scalar | float | None = None,
+        clip_norm: Scalar | float | None = None,
+    ) -> Scalar | float:
+        """The variance of that noise, where a call replaces the configuration."""
+        if not self.is_private:
+            return 0.0
+        multiplier = self.noise_multiplier if noise_multiplier is None else noise_multiplier
+        norm = self.clip_norm if clip_norm is None else clip_norm
+        return (multiplier * norm / self.sampling.inclusion_rate) ** 2
+
     def __call__(
         self,
         key: Key,

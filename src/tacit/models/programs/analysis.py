@@ -314,6 +314,7 @@ class Analysis(NamedTuple):
       program: ready to be run on any number of records.
       sites: what each is and how it is treated.
       facts: of the sites of model and guide, on one record.
+      guide: of the guide's alone; None where there is no guide.
       params: values at which constrained parameters may start.
       constraints: of the parameters.
       blank: one made-up record.
@@ -323,6 +324,7 @@ class Analysis(NamedTuple):
     program: GuidedProgram
     sites: tuple[ProgramSite, ...]
     facts: Mapping[str, SiteFacts]
+    guide: Mapping[str, SiteFacts] | None
     params: Mapping[str, Any]
     constraints: Mapping[str, Any]
     blank: Sequence[Array]
@@ -360,6 +362,7 @@ def analyse_program(
         program=program,
         sites=describe_sites(None if guide is None else of_guide, of_model, program.plate),
         facts=facts,
+        guide=None if guide is None else of_guide,
         params=params,
         constraints=constraints,
         blank=blank,

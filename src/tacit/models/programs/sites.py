@@ -13,6 +13,8 @@ from tacit.errors import InvalidArgumentError
 from tacit.typing import Array
 
 __all__ = [
+    "Alignment",
+    "ProgramReport",
     "ProgramSite",
     "SiteFacts",
     "SiteTrace",
@@ -231,3 +233,88 @@ def _shared_role(site: SiteFacts) -> tuple[str, str]:
         plates = ", ".join(f"{plate!r}" for plate in site.plates)
         return "group latent", f"one for each place of the plate {plates}, of a public size"
     return "shared latent", "all records share it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alignment:
+    """What gradients are released with respect to: the shared draw, or the guide's parameters.
+
+    All records of a step share the guide's draw of the latents. Where a record is seen through that
+    draw alone, the gradient with respect to it is all there is to release: the guide's own gradient
+    follows from it, without another look at a record.
+
+    Attributes:
+      sites: the shared latents on which densities of records depend; none where ``obstacle``.
+      num_drawn: how many unconstrained numbers they are.
+      num_params: how many parameters are optimised.
+      obstacle: why the guide's parameters are taken instead; None where they are not.
+    """
+
+    sites: tuple[str, ...] = ()
+    num_drawn: int = 0
+    num_params: int = 0
+    obstacle: str | None = None
+
+    def __str__(self) -> str:
+        if self.obstacle is None:
+            return (
+                "Gradients are released with respect to the shared draw"
+                f" ({', '.join(self.sites)}): {self.num_drawn} numbers instead of"
+                f" {self.num_params}"
+            )
+        return (
+            "Gradients are released with respect to the guide's parameters"
+            f" ({self.num_params} numbers), because {self.obstacle}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramReport:
+    """How a program is split; print it.
+
+    Attributes:
+      plate: the record plate.
+      num_records: how many records there are.
+      private: the names of the arguments that hold records.
+      sites: what each site is, how it is treated and why.
+      is_checked: whether the split could be compared with NumPyro's density on made-up records.
+      alignment: what gradients are released with respect to; None where there is no guide yet.
+    """
+
+    plate: str
+    num_records: int
+    private: tuple[str, ...]
+    sites: tuple[ProgramSite, ...]
+    is_checked: bool
+    alignment: Alignment | None = None
+
+    def __str__(self) -> str:
+        rows = [("site", "what it is", "shape", "treatment", "why")]
+        rows += [
+            (
+                site.name,
+                site.role,
+                "x".join(map(str, site.shape)) or "scalar",
+                site.treatment,
+                site.reason,
+            )
+            for site in self.sites
+        ]
+        wide = [max(len(row[column]) for row in rows) for column in range(4)]
+        table = [
+            "  ".join(
+                [*(cell.ljust(width) for cell, width in zip(row, wide, strict=False)), row[4]]
+            )
+            for row in rows
+        ]
+        checked = (
+            "On made-up records, shared part and record terms add up to NumPyro's density."
+            if self.is_checked
+            else "It has no finite density on any made-up record, so the split was not checked."
+        )
+        head = (
+            f"{self.num_records} records in the plate {self.plate!r}, from the arguments"
+            f" {', '.join(self.private)}; all other arguments are public constants."
+        )
+        released = [] if self.alignment is None else [f"{self.alignment}."]
+        return "\n".join([head, *table, *released, checked])

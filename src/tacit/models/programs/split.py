@@ -14,10 +14,10 @@ from tacit import _check
 from tacit.models.programs.analysis import analyse_program
 from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import GuidedProgram, ProgramRun, initial_params
-from tacit.models.programs.sites import ProgramSite
+from tacit.models.programs.sites import ProgramReport, ProgramSite
 from tacit.typing import Array, Key, Params, Scalar
 
-__all__ = ["ProgramReport", "SplitProgram", "explain_program", "split_program"]
+__all__ = ["SplitProgram", "explain_program", "split_program"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -190,55 +190,6 @@ def split_program(
         blank=found.blank,
         transforms={name: biject_to(bound) for name, bound in found.constraints.items()},
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramReport:
-    """How a program is split; print it.
-
-    Attributes:
-      plate: the record plate.
-      num_records: how many records there are.
-      private: the names of the arguments that hold records.
-      sites: what each site is, how it is treated and why.
-      is_checked: whether the split could be compared with NumPyro's density on made-up records.
-    """
-
-    plate: str
-    num_records: int
-    private: tuple[str, ...]
-    sites: tuple[ProgramSite, ...]
-    is_checked: bool
-
-    def __str__(self) -> str:
-        rows = [("site", "what it is", "shape", "treatment", "why")]
-        rows += [
-            (
-                site.name,
-                site.role,
-                "x".join(map(str, site.shape)) or "scalar",
-                site.treatment,
-                site.reason,
-            )
-            for site in self.sites
-        ]
-        wide = [max(len(row[column]) for row in rows) for column in range(4)]
-        table = [
-            "  ".join(
-                [*(cell.ljust(width) for cell, width in zip(row, wide, strict=False)), row[4]]
-            )
-            for row in rows
-        ]
-        checked = (
-            "On made-up records, shared part and record terms add up to NumPyro's density."
-            if self.is_checked
-            else "It has no finite density on any made-up record, so the split was not checked."
-        )
-        head = (
-            f"{self.num_records} records in the plate {self.plate!r}, from the arguments"
-            f" {', '.join(self.private)}; all other arguments are public constants."
-        )
-        return "\n".join([head, *table, checked])
 
 
 def explain_program(

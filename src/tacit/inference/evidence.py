@@ -1,0 +1,159 @@
+"""Evidence: what a run notes of its own releases, so that their noise can be counted afterwards.
+
+A method adds one number to each of its releases, a probe: every record is asked for the same known
+constant beside its gradient, inside the same clip. The noisy sum of it tells how much of the
+gradients the clip has left, at no further cost: same clip, same noise, same event.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from tacit import _tree
+from tacit.privacy.clipping import Flat
+from tacit.privacy.mechanism import GaussianSum
+from tacit.typing import Array, Key, Params, RecordLoss, Scalar, Tree
+
+__all__ = [
+    "MAX_PARAMETERS",
+    "PROBE",
+    "Evidence",
+    "evidence_of",
+    "first_evidence",
+    "noted",
+    "probed_gradient",
+]
+
+MAX_PARAMETERS = 128
+"""Beyond, a curvature has more entries than a run has releases to learn them from."""
+
+PROBE = 0.1
+"""The probe in clip norms. It takes half a per cent of the room of a gradient at the clip norm."""
+
+_BLOCKS_AN_OCTAVE = 256
+_NUM_OCTAVES = 12
+_NUM_BLOCKS = _BLOCKS_AN_OCTAVE * _NUM_OCTAVES
+
+
+class Evidence(NamedTuple):
+    """Sums over blocks of consecutive releases; a linear relation survives averaging.
+
+    Blocks get longer as a run goes on, so that the last half of a run always has at least 256 and
+    a run of any length fits.
+
+    Attributes:
+      points: ``(num_blocks, d)``, where gradients were asked for.
+      gradients: ``(num_blocks, d)``, what the engine returned.
+      variances: ``(num_blocks,)``, of the noise on each coordinate of these gradients.
+      shares: ``(num_blocks,)``, of what was asked for that was left by the clip, as released; NaN
+        where that was not asked for.
+      counts: ``(num_blocks,)``, how many releases are in a block.
+      num_steps: how many releases there were.
+    """
+
+    points: Array
+    gradients: Array
+    variances: Array
+    shares: Array
+    counts: Array
+    num_steps: Array
+
+
+def first_evidence(params: Params, release: GaussianSum) -> Evidence | None:
+    """Returns evidence without a release.
+
+    Returns None where a release has no noise that would have to be counted, and where a model has
+    too many parameters.
+    """
+    size = _tree.size(params)
+    if size > MAX_PARAMETERS or not release.is_private:
+        return None
+    zeros, row = jnp.zeros((_NUM_BLOCKS, size)), jnp.zeros(_NUM_BLOCKS)
+    return Evidence(zeros, zeros, row, row, row, jnp.zeros((), jnp.int32))
+
+
+def evidence_of(state: Any) -> Evidence | None:
+    """Returns what a state has noted."""
+    return state.evidence
+
+
+def noted(
+    evidence: Evidence | None,
+    point: Params,
+    gradient: Params,
+    variance: Scalar | float,
+    share: Scalar | float,
+) -> Evidence | None:
+    """Returns the evidence with one release more.
+
+    Args:
+      evidence: so far; None stays None.
+      point: where the gradient was asked for.
+      gradient: what the engine returned: without prior, in the scale of all records.
+      variance: of the noise on each of its coordinates.
+      share: of what was asked for that was left by the clip; NaN where nobody knows.
+    """
+    if evidence is None:
+        return None
+    step = evidence.num_steps
+    # The first 512 blocks have one step each, the next 256 two, the next 256 four.
+    octave = 31 - jax.lax.clz(jnp.maximum(step // _BLOCKS_AN_OCTAVE, 1))
+    block = octave * _BLOCKS_AN_OCTAVE + (step >> octave)
+    block = jnp.minimum(block, _NUM_BLOCKS - 1)
+
+    def added(total: Array, one: Array | Scalar | float) -> Array:
+        return total.at[block].add(one)
+
+    return Evidence(
+        added(evidence.points, _flat(point)),
+        added(evidence.gradients, _flat(gradient)),
+        added(evidence.variances, variance),
+        added(evidence.shares, share),
+        added(evidence.counts, 1.0),
+        step + 1,
+    )
+
+
+def _flat(tree: Params) -> Array:
+    return ravel_pytree(_tree.at_least_float32(tree))[0]
+
+
+def probed_gradient(
+    key: Key,
+    release: GaussianSum,
+    loss: RecordLoss,
+    params: Params,
+    records: Tree,
+    *,
+    noise_multiplier: Scalar | float | None = None,
+    clip_norm: Scalar | float | None = None,
+) -> tuple[Tree, Scalar]:
+    """Returns a release's estimate of the gradient, and of the share that the clip has left.
+
+    Guarantee:
+      One release, as `GaussianSum.gradient` makes it: the probe is one more coordinate of what is
+      clipped and summed.
+
+    Args:
+      key: of the release.
+      release: the engine. Rules other than `Flat` clip layers apart, or always: then the share is
+        NaN, and nothing is added.
+      loss: of one record.
+      params: where the gradient is asked for.
+      records: the table.
+      noise_multiplier: replaces the configured one.
+      clip_norm: likewise.
+    """
+    overrides = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm}
+    if not isinstance(release.clipping, Flat):
+        return release.gradient(key, loss, params, records, **overrides), jnp.full((), jnp.nan)
+    size = PROBE * (release.clip_norm if clip_norm is None else clip_norm)
+
+    def probed(both: tuple[Params, Array], record: Tree, key: Key) -> Scalar:
+        params, probe = both
+        return loss(params, record, key) + size * probe
+
+    estimate, total = release.gradient(key, probed, (params, jnp.zeros(())), records, **overrides)
+    return estimate, total / (size * release.sampling.public_records)
