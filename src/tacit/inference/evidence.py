@@ -51,6 +51,9 @@ class Evidence(NamedTuple):
         where that was not asked for.
       counts: ``(num_blocks,)``, how many releases are in a block.
       num_steps: how many releases there were.
+      curvatures: ``(num_blocks, d (d + 1) / 2)``, released with the gradients: the upper triangle
+        row by row, off the diagonal times the square root of two. None where none was released.
+      curvature_variances: ``(num_blocks,)``, of the noise on each of these numbers.
     """
 
     points: Array
@@ -59,6 +62,8 @@ class Evidence(NamedTuple):
     shares: Array
     counts: Array
     num_steps: Array
+    curvatures: Array | None = None
+    curvature_variances: Array | None = None
 
 
 def first_evidence(params: Params, release: GaussianSum) -> Evidence | None:
