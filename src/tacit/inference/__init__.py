@@ -6,11 +6,12 @@ from tacit.inference.ensemble import Ensemble, assign_shards
 from tacit.inference.fit import Fit, fit
 from tacit.inference.guides import LowRank, MeanField
 from tacit.inference.hmc import HMC
+from tacit.inference.ivon import IVON
 from tacit.inference.plan import Plan, calibrate, calibrate_steps
 from tacit.inference.schedules import Ramp, Scheduled
 from tacit.inference.sgd import SGD, SWAG, IterateAverage
 from tacit.inference.sgld import SGHMC, SGLD
-from tacit.inference.vi import IVON, VI
+from tacit.inference.vi import VI
 
 __all__ = [
     "HMC",

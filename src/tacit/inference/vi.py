@@ -1,5 +1,6 @@
-"""Variational inference: by reparameterised gradients, and by natural gradients."""
+"""Variational inference by reparameterised gradients."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -8,6 +9,8 @@ import jax.numpy as jnp
 import optax
 
 from tacit import _check, _tree
+from tacit.inference.aligned import AlignedObjective, aligned_gradient
+from tacit.inference.evidence import Evidence, evidence_of, first_evidence
 from tacit.inference.guides import Guide, MeanField, expected_log_prior
 from tacit.inference.method import (
     Kernel,
@@ -18,33 +21,97 @@ from tacit.inference.method import (
     objective_of,
     potential_gradient,
 )
-from tacit.inference.schedules import Constant, Schedule
-from tacit.inference.sgd import descent
+from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
-from tacit.models.base import IntegrableLogPrior
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
-from tacit.samplers import DiagonalGaussian
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
-__all__ = ["IVON", "VI", "RecordDraws", "SharedDraws", "variational_objective"]
+__all__ = [
+    "VI",
+    "AlignedDraws",
+    "RecordDraws",
+    "SharedDraws",
+    "late_average",
+    "variational_objective",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignedDraws:
+    """All records of a batch see the same draws, and are asked for their gradients at these.
+
+    The gradient with respect to the draws is clipped and released; that of the guide's parameters
+    follows from it. So the guide's spreads and factors add nothing to a record's norm nor to the
+    noise.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedDraws:
-    """All records of a batch see the same draws of the parameters; fast."""
+    """All records of a batch see the same draws, and are asked for the guide's gradient.
+
+    That is the DP-BBP of Zhang et al.: a record's gradient for means and spreads together is
+    clipped and released.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordDraws:
-    """Every record sees draws of its own, from its own key.
+    """Every record sees draws of its own, from its own key, and is asked for the guide's gradient.
 
     The gradient is less noisy, since the draws average over the batch. But each record then has its
     own weights, so per-record gradients are formed: for small models.
     """
 
 
-Draws: TypeAlias = SharedDraws | RecordDraws
+Draws: TypeAlias = AlignedDraws | SharedDraws | RecordDraws
+
+
+class VIState(NamedTuple):
+    """The guide's parameters and their average, and what is remembered of earlier releases.
+
+    Attributes:
+      params: of the guide.
+      average: of the guide's parameters over the steps; None where it is not kept.
+      optimizer: what the optimiser remembers.
+      step: how many steps were made.
+      evidence: what was noted of the releases.
+    """
+
+    params: Params
+    average: Params | None
+    optimizer: Tree
+    step: Array
+    evidence: Evidence | None
+
+
+class VIInfo(NamedTuple):
+    """Nothing: a training loss would be another release."""
+
+
+def late_average(average: Tree, latest: Tree, step: Array, *, power: float) -> Tree:
+    """Returns the average with one iterate more, in which the ``t``-th weighs about ``t**power``.
+
+    It forgets how a run began and needs no word on how long it will be. At a power of three it is
+    as noisy as a plain average over the last 44 % of the run.
+
+    Args:
+      average: over the iterates before.
+      latest: the iterate to add.
+      step: how many are in the average.
+      power: 0 weighs all alike.
+
+    Example:
+      >>> float(late_average(jnp.float32(5.0), jnp.float32(2.0), jnp.int32(0), power=3.0))
+      2.0
+
+    Reference:
+      Shamir, Zhang, "Stochastic gradient descent for non-smooth optimization" (2013),
+      polynomial-decay averaging.
+    """
+    share = (power + 1) / (power + 1 + step)
+    return jax.tree.map(lambda a, w: a + share * (w - a), average, latest)
 
 
 @declare(
@@ -57,13 +124,17 @@ Draws: TypeAlias = SharedDraws | RecordDraws
 class VI(OneRelease):
     """Minimises the expected loss under a guide plus its divergence from the prior.
 
-        theta <- theta - lr * [ G / (rate * n) + grad KL(q_theta | p) / n ]
-        G = sum of clip( grad (1/S) sum_s loss_i(w_s) ) + noise,    w_s = w(theta, e_s)
+        theta <- theta - lr * [ (dw/dtheta)^T G / (rate * n) + grad KL(q_theta | p) / n ]
+        G = sum of clip( d/dw loss_i(w) ) + noise,    w = w(theta, e)
 
-    A record's gradient for all of the guide's parameters is averaged over draws and then clipped
-    once. The divergence has no data: it is exact, once, outside the clip. It is in closed form for
-    the priors of this package; for others the expected log prior is an average over the
+    All records of a step share the draw ``w``, so the gradient with respect to it is all there is
+    to release. Several draws are released together, each with the loss divided by their number, in
+    one clip. The divergence has no data: it is exact, once, outside the clip. It is in closed form
+    for the priors of this package; for others the expected log prior is an average over the
     step's shared draws.
+
+    The posterior is the guide at the average of its parameters over the run, in which late steps
+    weigh more, since the noise of single steps averages out.
 
     Guarantee:
       One release a step, nothing else; the noise of the draws comes from keys, not from records.
@@ -73,24 +144,30 @@ class VI(OneRelease):
       release: the engine: sampling, clip and noise.
       optimizer: an optax transformation of the gradient of the mean.
       guide: the family of the approximation.
-      num_particles: how many draws are averaged before the clip. S draws cost S passes, and norms
-        take about S^2 / 2 products for each layer of the widths.
-      draws: whether records share them.
+      num_particles: how many draws are averaged before the clip. S draws cost S passes.
+      draws: what records see and are asked for. With `SharedDraws` it is Zhang et al.'s DP-BBP,
+        where a record's gradient for all of the guide's parameters is clipped.
       clip_schedule: factor of the clip norm at each step, which the noise follows.
+      averaging: the power of the step by which an iterate weighs in the average that the posterior
+        keeps, 0 for a plain mean. None keeps the last iterate.
 
     Reference:
-      Blundell et al., "Weight uncertainty in neural networks" (2015); Zhang et al.'s DP-BBP with
-      the divergence weighted by 1/n and the noise before the optimiser.
+      Blundell et al., "Weight uncertainty in neural networks" (2015); Jälkö, Prediger, Honkela,
+      Kaski, "DPVIm: differentially private variational inference improved" (2023), for aligned
+      releases.
     """
 
     optimizer: optax.GradientTransformation
     guide: Guide = field(default_factory=MeanField)
     num_particles: int = 1
-    draws: Draws = field(default_factory=SharedDraws)
+    draws: Draws = field(default_factory=AlignedDraws)
     clip_schedule: Schedule = field(default_factory=Constant)
+    averaging: float | None = 3.0
 
     def __post_init__(self) -> None:
         _check.positive_integer(num_particles=self.num_particles)
+        if self.averaging is not None:
+            _check.non_negative(averaging=self.averaging)
 
     @classmethod
     def non_private(
@@ -101,6 +178,7 @@ class VI(OneRelease):
         guide: Guide | None = None,
         num_particles: int = 1,
         draws: Draws | None = None,
+        averaging: float | None = 3.0,
     ) -> "VI":
         """Returns plain variational inference: no clip, no noise, epsilon infinite."""
         return cls(
@@ -108,22 +186,115 @@ class VI(OneRelease):
             optimizer=optimizer,
             guide=guide or MeanField(),
             num_particles=num_particles,
-            draws=draws or SharedDraws(),
+            draws=draws or AlignedDraws(),
+            averaging=averaging,
         )
 
     @classmethod
     def for_table(cls, settings: TableSettings) -> Self:
-        """Returns a mean-field Gaussian, learnt by descent with momentum."""
-        optimizer = optax.sgd(settings.learning_rate, momentum=0.9)
+        """Returns a mean-field Gaussian, learnt by descent with momentum and a decaying rate."""
+        rate = optax.cosine_decay_schedule(settings.learning_rate, settings.num_steps, alpha=0.1)
+        optimizer = optax.sgd(rate, momentum=0.9)
         return cls(release=settings.release, optimizer=optimizer, guide=MeanField(init_std=0.03))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
         objective = variational_objective(model, self.guide, self.num_particles, self.draws)
-        init, step = descent(objective, self.release, self.optimizer, self.clip_schedule)
+        gradient_of = self._gradient_of(model, objective)
+        optimizer = optax.with_extra_args_support(self.optimizer)
+        is_aligned = isinstance(self.draws, AlignedDraws)
+
+        def init(key: Key) -> VIState:
+            params = objective.init(key)
+            wide = _tree.at_least_float32(params)
+            return VIState(
+                params=params,
+                average=None if self.averaging is None else wide,
+                optimizer=optimizer.init(wide),
+                step=jnp.zeros((), jnp.int32),
+                evidence=first_evidence(self.guide.marginals(params).mean, self.release)
+                if is_aligned
+                else None,
+            )
+
+        def step(key: Key, state: VIState, records: Record) -> tuple[VIState, VIInfo]:
+            clip_norm = scheduled_clip_norm(self.release, self.clip_schedule, state.step)
+            gradient, evidence = gradient_of(key, state, records, clip_norm)
+            mean = jax.tree.map(lambda g: g / self.release.sampling.public_records, gradient)
+            updates, memory = optimizer.update(
+                mean, state.optimizer, _tree.at_least_float32(state.params)
+            )
+            params = optax.apply_updates(state.params, updates)
+            average = None
+            if self.averaging is not None:
+                latest = _tree.at_least_float32(params)
+                average = late_average(state.average, latest, state.step, power=self.averaging)
+            return VIState(params, average, memory, state.step + 1, evidence), VIInfo()
+
+        def retain(state: VIState) -> Tree:
+            if state.average is None:
+                return self.guide.retained(state.params)
+            averaged = jax.tree.map(lambda w, a: a.astype(w.dtype), state.params, state.average)
+            return self.guide.retained(averaged)
+
         return Kernel(
-            init, step, lambda state: self.guide.retained(state.params), self.guide.sampler
+            init,
+            step,
+            retain,
+            self.guide.sampler,
+            evidence=evidence_of if is_aligned else None,
+            engine=self.release if is_aligned else None,
         )
+
+    def _gradient_of(
+        self, model: Model, objective: Objective
+    ) -> Callable[..., tuple[Tree, Evidence | None]]:
+        """Returns how a step asks the records, and what it makes of the answer."""
+        if not isinstance(self.draws, AlignedDraws):
+
+            def of_guide(
+                key: Key, state: VIState, records: Record, clip_norm: Scalar | float | None
+            ) -> tuple[Tree, Evidence | None]:
+                return potential_gradient(
+                    key, self.release, objective, state.params, records, clip_norm=clip_norm
+                )
+
+            return of_guide
+        plain = objective_of(model)
+
+        def draws(params: Params, shared: list[Any]) -> list[Params]:
+            return [self.guide.draw(params, noise) for noise in shared]
+
+        def record_loss(draws: list[Params], record: Record, key: Key) -> Scalar:
+            keys = jax.random.split(jax.random.split(key)[0], self.num_particles)
+            return _average_loss(plain, draws, record, keys)
+
+        aligned = AlignedObjective(draws, record_loss, objective.regulariser)
+
+        def of_draws(
+            key: Key, state: VIState, records: Record, clip_norm: Scalar | float | None
+        ) -> tuple[Tree, Evidence | None]:
+            shared_key, release_key = jax.random.split(key)
+            return aligned_gradient(
+                release_key,
+                self.release,
+                aligned,
+                state.params,
+                objective.shared(shared_key),
+                records,
+                evidence=state.evidence,
+                clip_norm=clip_norm,
+            )
+
+        return of_draws
+
+
+def _average_loss(plain: Objective, draws: list[Params], record: Record, keys: Key) -> Scalar:
+    # A list and not a mapped axis: then the clip sees each draw's weights as such.
+    losses = [
+        plain.record_loss(draw, None, record, own) for draw, own in zip(draws, keys, strict=True)
+    ]
+    return jnp.mean(jnp.stack(losses))
 
 
 def variational_objective(
@@ -143,13 +314,9 @@ def variational_objective(
 
     def record_loss(params: Params, shared: list[Any], record: Record, key: Key) -> Scalar:
         loss_key, noise_key = jax.random.split(key)
-        used = shared if isinstance(draws, SharedDraws) else noises(noise_key)
-        # A list and not a mapped axis: then the clip sees each draw's weights as such.
-        losses = [
-            plain.record_loss(guide.draw(params, noise), None, record, own)
-            for noise, own in zip(used, jax.random.split(loss_key, num_particles), strict=True)
-        ]
-        return jnp.mean(jnp.stack(losses))
+        used = noises(noise_key) if isinstance(draws, RecordDraws) else shared
+        drawn = [guide.draw(params, noise) for noise in used]
+        return _average_loss(plain, drawn, record, jax.random.split(loss_key, num_particles))
 
     def regulariser(params: Params, shared: list[Any]) -> Scalar:
         mean, std = guide.marginals(params)
@@ -159,177 +326,3 @@ def variational_objective(
         return -guide.entropy(params) - expected
 
     return Objective(init, noises, record_loss, regulariser)
-
-
-class IVONState(NamedTuple):
-    """The Gaussian, and what is remembered of earlier releases."""
-
-    mean: Params
-    precision: Tree
-    momentum: Tree
-    step: Array
-
-
-class IVONInfo(NamedTuple):
-    """Nothing: a training loss would be another release."""
-
-
-@declare(
-    name="ivon",
-    summary="a Gaussian, by natural-gradient variational inference",
-    citations=("shen2024variational",),
-    relative_rate=0.01,
-)
-@dataclass(frozen=True, kw_only=True)
-class IVON(OneRelease):
-    """Learns a mean-field Gaussian ``N(m, 1/P)`` by natural-gradient steps.
-
-    Each step draws ``w = m + e / sqrt(P)``, asks for one private gradient ``G`` of the summed loss
-    at ``w``, and uses it twice:
-
-        P_hat = G * (w - m) * P + prior curvature         (Stein: its expectation is E_q[hessian])
-        P <- P (1 + x + x^2 / 2),    x = curvature_rate * (P_hat - P) / P
-        m <- m - learning_rate * (momentum of G + prior gradient) / P
-
-    At the fixed point ``P`` is the expected curvature of the negative log posterior and ``m`` its
-    stationary point, which is the best mean-field Gaussian. ``G`` estimates the sum over all
-    records, so the number of records has no other place here; a learning rate of one is a Newton
-    step. ``P`` stays positive whatever the noise: its factor is at least one half.
-
-    The prior enters exactly, outside the clip: its expected gradient and curvature under the
-    Gaussian are derivatives of its expectation. A prior without a closed form joins ``G`` instead,
-    after the noise.
-
-    What the noise does: it is independent of ``e``, so ``P_hat`` stays unbiased. Its relative
-    standard deviation is ``noise_std / sqrt(P)`` a step, and that of ``P`` about
-    ``sqrt(curvature_rate / 2)`` of it; the factor's second-order term makes ``1/P``, the variance,
-    right on average. Clipping is another matter: it shrinks large gradients, and with them ``P``.
-
-    Guarantee:
-      One release a step, nothing else. Curvature, momentum and the draw are made of releases and
-      keys, so they are free.
-
-    Args:
-      release: the engine: sampling, clip and noise.
-      learning_rate: of the mean, relative to a Newton step.
-      curvature_rate: how much of ``P_hat`` a step takes in; smaller is less noisy and slower.
-      momentum: how much of earlier gradients the mean's step keeps.
-      init_std: standard deviation of every parameter at the start.
-      schedule: factor of the learning rate at each step.
-
-    Reference:
-      Shen et al., "Variational learning is effective for large deep networks" (2024); the factor
-      that keeps ``P`` positive is from Lin, Schmidt, Khan, "Handling the positive-definite
-      constraint in the Bayesian learning rule" (2020).
-    """
-
-    learning_rate: float
-    curvature_rate: float = 1e-3
-    momentum: float = 0.9
-    init_std: float = 0.02
-    schedule: Schedule = field(default_factory=Constant)
-
-    def __post_init__(self) -> None:
-        _check.positive(learning_rate=self.learning_rate, init_std=self.init_std)
-        _check.fraction(curvature_rate=self.curvature_rate)
-        _check.fraction(momentum=self.momentum, zero=True, one=False)
-
-    @classmethod
-    def non_private(
-        cls,
-        *,
-        sampling: Sampling,
-        learning_rate: float,
-        curvature_rate: float = 1e-3,
-        momentum: float = 0.9,
-        init_std: float = 0.02,
-        schedule: Schedule | None = None,
-    ) -> "IVON":
-        """Returns the plain method: no clip, no noise, epsilon infinite."""
-        return cls(
-            release=GaussianSum.non_private(sampling=sampling),
-            learning_rate=learning_rate,
-            curvature_rate=curvature_rate,
-            momentum=momentum,
-            init_std=init_std,
-            schedule=schedule or Constant(),
-        )
-
-    @classmethod
-    def for_table(cls, settings: TableSettings) -> Self:
-        """Returns the method at the recipe's learning rate."""
-        return cls(release=settings.release, learning_rate=settings.learning_rate)
-
-    def build(self, model: Model) -> Kernel:
-        """Returns the kernel for a model."""
-        objective = objective_of(model)
-        log_prior = model.log_prior
-        if isinstance(log_prior, IntegrableLogPrior):
-            # The prior is added in closed form below, not at the draw.
-            objective = objective._replace(regulariser=lambda params, shared: jnp.zeros(()))
-
-        def init(key: Key) -> IVONState:
-            mean = model.init(key)
-            wide = _tree.at_least_float32(mean)
-            precision = jax.tree.map(lambda m: jnp.full_like(m, self.init_std**-2), wide)
-            nothing = jax.tree.map(jnp.zeros_like, wide)
-            return IVONState(mean, precision, nothing, jnp.zeros((), jnp.int32))
-
-        def step(key: Key, state: IVONState, records: Record) -> tuple[IVONState, IVONInfo]:
-            draw_key, release_key = jax.random.split(key)
-            std = _std(state.precision)
-            offset = DiagonalGaussian().draw(
-                draw_key, {"mean": jax.tree.map(jnp.zeros_like, std), "std": std}
-            )
-            drawn = jax.tree.map(lambda m, d: (m + d).astype(m.dtype), state.mean, offset)
-            gradient = potential_gradient(release_key, self.release, objective, drawn, records)
-            if isinstance(log_prior, IntegrableLogPrior):
-                slope, curvature = _prior_moments(log_prior, state.mean, std)
-            else:
-                slope = curvature = jax.tree.map(jnp.zeros_like, gradient)
-
-            def moved_precision(p: Array, g: Array, d: Array, c: Array) -> Array:
-                change = self.curvature_rate * (g * d * p + c - p) / p
-                return p * (1 + change + 0.5 * jnp.square(change))
-
-            precision = jax.tree.map(moved_precision, state.precision, gradient, offset, curvature)
-            momentum = jax.tree.map(
-                lambda old, new: self.momentum * old + (1 - self.momentum) * new,
-                state.momentum,
-                gradient,
-            )
-            # Early on the momentum is an average that began at zero.
-            share = 1 - self.momentum ** (state.step + 1)
-            rate = self.learning_rate * self.schedule(state.step)
-            mean = jax.tree.map(
-                lambda m, g, s, p: (m - rate * (g / share + s) / p).astype(m.dtype),
-                state.mean,
-                momentum,
-                slope,
-                precision,
-            )
-            return IVONState(mean, precision, momentum, state.step + 1), IVONInfo()
-
-        def retain(state: IVONState) -> Tree:
-            std = jax.tree.map(lambda m, s: s.astype(m.dtype), state.mean, _std(state.precision))
-            return {"mean": state.mean, "std": std}
-
-        return Kernel(init, step, retain, DiagonalGaussian())
-
-
-def _std(precision: Tree) -> Tree:
-    return jax.tree.map(jax.lax.rsqrt, precision)
-
-
-def _prior_moments(log_prior: IntegrableLogPrior, mean: Params, std: Tree) -> tuple[Tree, Tree]:
-    """Returns the expected gradient and curvature of the negative log prior under the Gaussian.
-
-    The derivative of an expectation by the mean is the expected gradient (Bonnet), and that by
-    the standard deviation is the expected curvature times the standard deviation (Price).
-    """
-
-    def negative(mean: Params, std: Tree) -> Scalar:
-        return -log_prior.expected(mean, std)
-
-    by_mean, by_std = jax.grad(negative, argnums=(0, 1))(_tree.at_least_float32(mean), std)
-    return by_mean, jax.tree.map(jnp.divide, by_std, std)
