@@ -19,11 +19,13 @@ class Sheet:
       title: what it is.
       rows: pairs of a name and a text.
       warning: what nobody may overlook; may be empty.
+      table: what stands below the rows: headings, and lines of as many texts; may be empty.
     """
 
     title: str
     rows: Sequence[tuple[str, str]]
     warning: str = ""
+    table: Sequence[Sequence[str]] = ()
 
 
 def panel(sheet: Sheet) -> "Panel":
@@ -49,6 +51,13 @@ def panel(sheet: Sheet) -> "Panel":
     for name, value in sheet.rows:
         table.add_row(Text(name), Text(value))
     parts = [Text(sheet.warning, style="bold red"), table] if sheet.warning else [table]
+    if sheet.table:
+        below = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for i, name in enumerate(sheet.table[0]):
+            below.add_column(Text(name), justify="right" if i else "left", overflow="fold")
+        for cells in sheet.table[1:]:
+            below.add_row(*(Text(cell) for cell in cells))
+        parts += [Text(), below]
     return Panel(
         Group(*parts), title=Text(sheet.title, style="bold"), title_align="left", box=box.ROUNDED
     )
@@ -67,12 +76,24 @@ def html(sheet: Sheet) -> str:
         f'{escape(name)}</th><td style="{cell}">{escape(value)}</td></tr>'
         for name, value in sheet.rows
     )
+    below = "".join(
+        f'<tr style="opacity:{0.7 if i == 0 else 1}">'
+        + "".join(f'<td style="{cell}">{escape(text)}</td>' for text in line)
+        + "</tr>"
+        for i, line in enumerate(sheet.table)
+    )
     loud = f'<p style="color:#c62828;font-weight:bold;margin:4px 0">{escape(sheet.warning)}</p>'
     return (
         '<div style="border:1px solid rgba(128,128,128,.4);border-radius:8px;padding:10px 14px;'
         'max-width:760px;overflow-x:auto">'
         f"<strong>{escape(sheet.title)}</strong>{loud if sheet.warning else ''}"
-        f'<table style="border-collapse:collapse;margin-top:6px">{rows}</table></div>'
+        f'<table style="border-collapse:collapse;margin-top:6px">{rows}</table>'
+        + (
+            f'<table style="border-collapse:collapse;margin-top:6px">{below}</table>'
+            if below
+            else ""
+        )
+        + "</div>"
     )
 
 

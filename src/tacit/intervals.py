@@ -1,20 +1,34 @@
-"""What the intervals of a posterior are made of, and where they are not to be trusted."""
+"""Credible intervals: what their widths are made of, and when they are not to be trusted."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
+from tacit import _artefact, _check, _tree
 from tacit.errors import IntervalWarning
-from tacit.typing import Params
+from tacit.typing import Params, Tree
 
-__all__ = ["Interval", "Intervals", "Parts"]
+__all__ = [
+    "CredibleInterval",
+    "Interval",
+    "IntervalFacts",
+    "Intervals",
+    "Parts",
+    "equal_tailed",
+    "parameter_names",
+]
+
+_MOST_NAMED = 12
+"""With more parameters than this a table of them is longer than what people read."""
 
 
-class Interval(NamedTuple):
+class CredibleInterval(NamedTuple):
     """The ends of equal-tailed credible intervals, each a tree like the parameters."""
 
     low: Params
@@ -22,12 +36,12 @@ class Interval(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Standard deviations of every parameter, taken apart; each a tree like the parameters.
+    """The standard deviation of every parameter by its sources; each a tree like the parameters.
 
     Attributes:
-      total: of the posterior, as it is published.
-      without_privacy: what the posterior would have had without privacy noise.
-      prior: of the prior alone; infinite where it is flat.
+      total: of the posterior as it is published.
+      without_privacy: what it would be without privacy noise.
+      prior: of the prior alone; infinite where the prior is flat.
       data: of the records' likelihood alone.
       privacy: of the privacy noise (and the noise of batches) alone.
     """
@@ -47,14 +61,44 @@ class Parts(NamedTuple):
             self.without_privacy,
         )
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The headings of `rows`."""
+        return ("standard deviation", "posterior", "prior", "data", "privacy noise", "its share")
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The standard deviations as text: of each parameter, or their median and range if many.
+
+        The last column is the share of the interval's width that privacy is responsible for.
+
+        Example:
+          >>> stds = Parts(total={"slope": jnp.array(2.0)},
+          ...              without_privacy={"slope": jnp.array(1.5)},
+          ...              prior={"slope": jnp.array(jnp.inf)}, data={"slope": jnp.array(1.5)},
+          ...              privacy={"slope": jnp.array(1.3)})
+          >>> stds.rows
+          [('slope', '2', '∞', '1.5', '1.3', '25 %')]
+        """
+        stds = [_numbers(tree) for tree in (self.total, self.prior, self.data, self.privacy)]
+        numbers = np.stack([*stds, 100 * _numbers(self.privacy_share)], axis=1)
+        names = parameter_names(self.total)
+        if len(names) > _MOST_NAMED:
+            names = ["median", "smallest", "largest"]
+            numbers = np.stack([np.median(numbers, axis=0), numbers.min(0), numbers.max(0)])
+        return [
+            (name, *(_text(value) for value in values), f"{share:.0f} %")
+            for name, (*values, share) in zip(names, numbers, strict=True)
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
-class Intervals:
-    """What is known of the intervals of a posterior.
+class IntervalFacts:
+    """What is known about the intervals of a posterior.
 
     Attributes:
-      parts: where their widths come from; None where draws are as the method made them, because
-        the correction for privacy noise does not apply.
+      parts: where their widths come from; None where the draws are as the method made them,
+        because the correction for privacy noise does not apply.
       caveats: why they are not to be trusted, each a sentence; empty where nothing is known
         against them.
     """
@@ -74,43 +118,111 @@ class Intervals:
         Example:
           >>> stds = Parts(total=jnp.array([2.0]), without_privacy=jnp.array([1.5]),
           ...              prior=jnp.array([10.0]), data=jnp.array([1.6]), privacy=jnp.array([1.2]))
-          >>> for name, text in Intervals(parts=stds).rows:
+          >>> facts = IntervalFacts(parts=stds, caveats=("The clip norm may be too small.",))
+          >>> for name, text in facts.rows:
           ...     print(f"{name}: {text}")
-          intervals: corrected for privacy noise, which is responsible for 25 % of their width
-          widths: standard deviation 2; prior 10, data 1.6, privacy noise 1.2
+          intervals: corrected for privacy noise, which accounts for 25 % of their width
+          caution: The clip norm may be too small.
         """
-        if self.parts is None:
-            rows = [("intervals", "not corrected for privacy noise")] if self.caveats else []
-        else:
+        rows = []
+        if self.parts is not None:
             shares = 100 * _numbers(self.parts.privacy_share)
-            text = f"{np.median(shares):.0f} %"
+            text = f"{np.median(shares):.0f} % of their width"
             if len(shares) > 1:
-                text += f" (median; {shares.min():.0f} to {shares.max():.0f} %)"
-            middle = {
-                name: f"{np.median(_numbers(tree)):.2g}"
-                for name, tree in self.parts._asdict().items()
-            }
-            of = " (median)" if len(shares) > 1 else ""
-            rows = [
-                (
-                    "intervals",
-                    f"corrected for privacy noise, which is responsible for {text} of their width",
-                ),
-                (
-                    "widths",
-                    f"standard deviation{of} {middle['total']}; prior {middle['prior']}, data"
-                    f" {middle['data']}, privacy noise {middle['privacy']}",
-                ),
-            ]
+                text += f" (median; from {shares.min():.0f} to {shares.max():.0f} %)"
+            rows = [("intervals", f"corrected for privacy noise, which accounts for {text}")]
+        elif self.caveats:
+            rows = [("intervals", "not corrected for privacy noise")]
         return rows + [("caution", caveat) for caveat in self.caveats]
 
+    @property
+    def table(self) -> list[tuple[str, ...]]:
+        """The headings and rows of the parts; empty where nothing was corrected."""
+        return [] if self.parts is None else [self.parts.columns, *self.parts.rows]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all but `arrays`, for a document."""
+        return {"is_corrected": self.is_corrected, "caveats": list(self.caveats)}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Returns the standard deviations by name; none where nothing was corrected."""
+        parts = None if self.parts is None else self.parts._asdict()
+        return _artefact.flatten(parts, prefix="parts")
+
+    @classmethod
+    def from_json(
+        cls, document: Mapping[str, Any], arrays: dict[str, np.ndarray[Any, Any]], shapes: Tree
+    ) -> Self:
+        """Returns what `to_json` and `arrays` said; an empty document says nothing.
+
+        Args:
+          document: from `to_json`.
+          arrays: of a file; others than those of `arrays` are left alone.
+          shapes: of the parameters.
+        """
+        parts = None
+        if document.get("is_corrected"):
+            stds = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), shapes)
+            template = dict.fromkeys(Parts._fields, stds)
+            parts = Parts(**_artefact.unflatten(arrays, template, prefix="parts", leading=()))
+        return cls(parts=parts, caveats=tuple(document.get("caveats", ())))
+
     def warn(self, *, stacklevel: int = 3) -> None:
-        """Warns with `IntervalWarning` where intervals are not to be trusted."""
+        """Warns with `IntervalWarning`, once for each reason not to trust the intervals.
+
+        Args:
+          stacklevel: of `warnings.warn`; by default the caller of the function that calls this.
+        """
         for caveat in self.caveats:
             warnings.warn(caveat, IntervalWarning, stacklevel=stacklevel)
 
 
-def _numbers(tree: Params) -> "np.typing.NDArray[np.float64]":
+# The names under which the method files know them.
+Interval, Intervals = CredibleInterval, IntervalFacts
+
+
+def equal_tailed(draws: Tree, *, level: float) -> CredibleInterval:
+    """Returns what lies between two quantiles of the draws, with equal probability on both sides.
+
+    Args:
+      draws: a tree of arrays whose first axis is that of draws.
+      level: the posterior probability of each interval.
+
+    Example:
+      >>> equal_tailed(jnp.arange(101.0), level=0.9)
+      CredibleInterval(low=Array(5., dtype=float32), high=Array(95., dtype=float32))
+    """
+    _check.fraction(one=False, level=level)
+
+    def quantile(share: float) -> Tree:
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(np.quantile(np.asarray(leaf), share, axis=0), jnp.float32),
+            _tree.at_least_float32(draws),
+        )
+
+    return CredibleInterval(quantile((1 - level) / 2), quantile((1 + level) / 2))
+
+
+def parameter_names(params: Tree) -> list[str]:
+    """Returns a name for every number in a tree, in the order of its leaves.
+
+    Example:
+      >>> parameter_names({"dense": {"bias": jnp.zeros(1), "kernel": jnp.zeros((2, 1))}})
+      ['dense.bias[0]', 'dense.kernel[0, 0]', 'dense.kernel[1, 0]']
+    """
+    names = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        for index in np.ndindex(jnp.shape(leaf)):
+            names.append(f"{name}[{', '.join(map(str, index))}]" if index else name)
+    return names
+
+
+def _numbers(tree: Params) -> NDArray[np.float64]:
     return np.concatenate(
         [np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)]
     )
+
+
+def _text(value: float) -> str:
+    return "∞" if np.isinf(value) else f"{value:.2g}"

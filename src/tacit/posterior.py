@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from tacit import _artefact, _check, _display, _tree
-from tacit.errors import InvalidArgumentError
+from tacit.errors import InvalidArgumentError, TacitError
+from tacit.intervals import CredibleInterval, IntervalFacts, equal_tailed
 from tacit.metrics.uncertainty import (
     ClassificationUncertainty,
     RegressionUncertainty,
@@ -32,6 +34,7 @@ from tacit.metrics.uncertainty import (
 from tacit.models import Model
 from tacit.models.base import Moments
 from tacit.models.bayesian import model_from_spec
+from tacit.models.programs.model import ProgramPrior, constrained
 from tacit.rng import seeded_key
 from tacit.samplers import Sampler, sampler_from_spec, sampler_spec
 from tacit.typing import Array, Input, Key, Params, Tree
@@ -42,21 +45,31 @@ if TYPE_CHECKING:
     from rich.panel import Panel
 
 
+_NUM_PREDICTED = 250
+"""Corrected draws are independent: so many predict as well as all, in a quarter of the time."""
+
+_NUM_FOR_QUANTILES, _MOST_NUMBERS = 1000, 10**8
+
+
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """Retained states of one or more chains.
+    """Retained states of one or more chains, or draws that were corrected for privacy noise.
 
     Attributes:
       model: what the parameters mean.
       sampler: turns a retained state into parameters.
       kept: retained states; every leaf has shape ``(num_chains, num_kept, ...)``.
       statement: the privacy statement of the run that made it, as JSON-able data.
+      intervals: what the widths of its intervals are made of, and why they may not hold.
+      raw: where it was corrected, the posterior as the method made it.
     """
 
     model: Model
     sampler: Sampler
     kept: Tree
     statement: Mapping[str, Any] = field(default_factory=dict)
+    intervals: IntervalFacts = IntervalFacts()  # noqa: RUF009 (frozen)
+    raw: "Posterior | None" = None
 
     @property
     def num_chains(self) -> int:
@@ -68,13 +81,24 @@ class Posterior:
         """How many states each chain retained."""
         return int(jax.tree.leaves(self.kept)[0].shape[1])
 
+    @property
+    def chains(self) -> Tree:
+        """The states that the method's own chains retained, which is what diagnostics look at.
+
+        Corrected draws are independent by construction, and say nothing about convergence.
+        """
+        return self.kept if self.raw is None else self.raw.kept
+
     def __repr__(self) -> str:
         size = _tree.size(self.kept) // (self.num_chains * self.num_kept)
         epsilon = self.statement.get("epsilon_text", "unknown")
-        return (
-            f"Posterior({self.num_chains} chains x {self.num_kept} states,"
-            f" {size} parameters each, epsilon {epsilon})"
-        )
+        text = f"{self.num_chains} chains x {self.num_kept} states"
+        if self.raw is not None:
+            text = f"{self.num_chains * self.num_kept} draws corrected for privacy noise"
+        text += f", {size} parameters each, epsilon {epsilon}"
+        if self.intervals.caveats:
+            text += ", intervals not to be trusted"
+        return f"Posterior({text})"
 
     def __rich__(self) -> "Panel":
         return _display.panel(self._sheet())
@@ -85,8 +109,9 @@ class Posterior:
     def _sheet(self) -> _display.Sheet:
         size = _tree.size(self.kept) // (self.num_chains * self.num_kept)
         promise = self.statement
+        made = self if self.raw is None else self.raw
         rows = [
-            ("states", f"{self.num_chains} x {self.num_kept} (chains x states)"),
+            ("states", f"{made.num_chains} x {made.num_kept} (chains x states)"),
             ("parameters", f"{size:,} in each state"),
             ("drawn by", type(self.sampler).__name__),
             ("epsilon", str(promise.get("epsilon_text", "unknown"))),
@@ -96,13 +121,19 @@ class Posterior:
             for name, key in (("delta", "delta"), ("unit", "unit"), ("adjacency", "adjacency"))
             if key in promise
         ]
+        if self.raw is not None:
+            rows.insert(1, ("draws", f"{self.num_chains * self.num_kept:,}, from these states"))
+        rows += self.intervals.rows
         warning = _display.warning_of(
             epsilon=promise.get("epsilon"),
             is_secure=promise.get("is_secure", True),
             is_bound=promise.get("is_bound", True),
         )
         return _display.Sheet(
-            title="Posterior", rows=rows, warning=warning if promise else "no privacy statement"
+            title="Posterior",
+            rows=rows,
+            warning=warning if promise else "no privacy statement",
+            table=self.intervals.table,
         )
 
     def draws(self, num_draws: int | None = None, *, seed: int = 0) -> Params:
@@ -114,9 +145,67 @@ class Posterior:
             taken evenly along the chains; more go round again, with fresh keys.
           seed: of the sampler; nothing private hangs on it.
         """
-        indices = self.indices(num_draws)
+        indices = self._indices(num_draws, most=None)
         keys = jax.random.split(seeded_key(seed), len(indices))
         return _compiled_draw(self.sampler)(keys, _tree.take(self.flat(), indices))
+
+    def credible(
+        self, level: float = 0.9, *, num_draws: int | None = None, seed: int = 0
+    ) -> CredibleInterval:
+        """Returns equal-tailed intervals that hold each parameter with posterior probability.
+
+        The latents of a program (`from_program`) are in their own spaces. Warns with
+        `IntervalWarning` for every reason not to trust the intervals.
+
+        Args:
+          level: the posterior probability of each interval.
+          num_draws: from how many draws; by default one for each retained state, and 1000 where
+            states are Gaussians that fit into memory so often.
+          seed: as in `draws`.
+        """
+        _check.fraction(one=False, level=level)
+        if num_draws is None and self.sampler.min_draws > 1:
+            size = _tree.size(jax.eval_shape(self.model.init, seeded_key(0)))
+            num_draws = _NUM_FOR_QUANTILES if size * _NUM_FOR_QUANTILES <= _MOST_NUMBERS else None
+        interval = equal_tailed(self._own_spaces(self.draws(num_draws, seed=seed)), level=level)
+        self.intervals.warn()
+        return interval
+
+    def to_arviz(self, *, num_draws: int | None = None, seed: int = 0) -> Any:
+        """Returns draws of the parameters as ArviZ's ``InferenceData``.
+
+        They are corrected where the posterior is; ``raw`` exports the chains as they were made.
+
+        Guarantee:
+          Its one group, ``posterior``, is made of released values; no group holds a record.
+
+        Args:
+          num_draws: makes one chain of so many draws, as Gaussians do; by default all chains.
+          seed: as in `draws`.
+        """
+        try:
+            import arviz  # noqa: PLC0415, an extra
+        except ImportError:
+            raise TacitError(
+                "to_arviz needs ArviZ, which is not installed: pip install tacit[arviz]."
+            ) from None
+        is_by_chain = num_draws is None and self.sampler.min_draws == 1
+        num_chains = self.num_chains if is_by_chain else 1
+        draws = self._own_spaces(self.draws(num_draws, seed=seed))
+        paths = jax.tree_util.tree_leaves_with_path(_tree.at_least_float32(draws))
+        return arviz.from_dict(
+            posterior={
+                # From one axis of draws, on which chains take turns.
+                jax.tree_util.keystr(path, simple=True, separator=".") or "params": np.asarray(
+                    leaf.reshape(-1, num_chains, *leaf.shape[1:]).swapaxes(0, 1)
+                )
+                for path, leaf in paths
+            },
+            attrs={
+                "epsilon": str(self.statement.get("epsilon_text", "unknown")),
+                "intervals": "; ".join(text for _, text in self.intervals.rows),
+            },
+        )
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes ``posterior.safetensors`` and ``posterior.json``; no record is in either.
@@ -127,8 +216,15 @@ class Posterior:
             "model": None if self.model.spec is None else dict(self.model.spec),
             "sampler": sampler_spec(self.sampler),
             "statement": dict(self.statement),
+            "intervals": self.intervals.to_json(),
         }
-        arrays = _artefact.flatten(self.kept, prefix="kept")
+        arrays = _artefact.flatten(self.kept, prefix="kept") | self.intervals.arrays()
+        if self.raw is not None:
+            arrays |= _artefact.flatten(self.raw.kept, prefix="raw")
+            document["raw"] = {
+                "sampler": sampler_spec(self.raw.sampler),
+                "intervals": self.raw.intervals.to_json(),
+            }
         _artefact.write(directory, "posterior", arrays, document)
         _artefact.warn_before_publishing(self.statement)
 
@@ -137,16 +233,25 @@ class Posterior:
         return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), self.kept)
 
     def indices(self, num_draws: int | None) -> Array:
-        """Which states of `flat` so many draws are made from; None for the default."""
+        """Which states of `flat` so many predictions are made from; None for the default."""
+        return self._indices(num_draws, most=None if self.raw is None else _NUM_PREDICTED)
+
+    def _indices(self, num_draws: int | None, *, most: int | None) -> Array:
         total = self.num_chains * self.num_kept
         if num_draws is None:
             # Every state counts alike, so each gives the same number of draws.
             num_draws = total * math.ceil(self.sampler.min_draws / total)
+            num_draws = num_draws if most is None else min(num_draws, most)
         _check.positive_integer(num_draws=num_draws)
         if num_draws < total:
             # The last state is always among them.
             return (jnp.arange(1, num_draws + 1) * total // num_draws) - 1
         return jnp.arange(num_draws) % total
+
+    def _own_spaces(self, draws: Params) -> Tree:
+        """Draws of a program's latents in their own spaces; those of other models as they are."""
+        is_program = isinstance(self.model.log_prior, ProgramPrior)
+        return constrained(self.model, draws) if is_program else draws
 
 
 def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = None) -> Posterior:
@@ -164,9 +269,22 @@ def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = N
                 " saved. Pass the same model to load_posterior(..., model=...)."
             )
         model = model_from_spec(document["model"])
-    sampler = sampler_from_spec(document["sampler"])
-    kept = _artefact.unflatten(arrays, sampler.template(model), prefix="kept", leading=(None, None))
-    return Posterior(model=model, sampler=sampler, kept=kept, statement=document["statement"])
+    own, shapes = model, jax.eval_shape(model.init, seeded_key(0))
+
+    def part(description: Mapping[str, Any], prefix: str, raw: Posterior | None) -> Posterior:
+        sampler = sampler_from_spec(description["sampler"])
+        template = sampler.template(own)
+        return Posterior(
+            model=own,
+            sampler=sampler,
+            kept=_artefact.unflatten(arrays, template, prefix=prefix, leading=(None, None)),
+            statement=document["statement"],
+            intervals=IntervalFacts.from_json(description.get("intervals", {}), arrays, shapes),
+            raw=raw,
+        )
+
+    raw = document.get("raw")
+    return part(document, "kept", None if raw is None else part(raw, "raw", None))
 
 
 @functools.lru_cache(maxsize=64)
@@ -196,8 +314,9 @@ def predict(
     Args:
       posterior: what to predict with.
       x: inputs; every leaf has one row for each.
-      num_draws: by default one for each retained state, or 100 in all where the states are
-        Gaussians; models with dropout want more than one a state (100), each with fresh masks.
+      num_draws: by default one for each retained state, 100 in all where the states are
+        Gaussians, and 250 where they were corrected for privacy noise; models with dropout want
+        more than one a state (100), each with fresh masks.
       seed: of masks and samplers; nothing private hangs on it.
       batch_size: how many inputs are looked at together.
       mesh: devices of this process that share the work: the inputs of a batch along an axis

@@ -20,6 +20,7 @@ from tacit.typing import Array, Key, Params, Tree
 
 __all__ = [
     "DiagonalGaussian",
+    "FullGaussian",
     "LowRankGaussian",
     "Points",
     "Sampler",
@@ -142,6 +143,44 @@ class LowRankGaussian:
             return (mean + std * e + jnp.tensordot(z, factors, axes=1)).astype(mean.dtype)
 
         return jax.tree.map(leaf, kept["mean"], kept["std"], kept["factors"], noise)
+
+
+@part(Sampler)
+@dataclass(frozen=True, kw_only=True)
+class FullGaussian:
+    """A retained state is ``{"mean", "root"}``: a Gaussian with all correlations.
+
+    The covariance is ``root^T root`` over all parameters together; every leaf of ``root`` has as
+    many rows as there are parameters.
+
+    Example:
+      >>> kept = {"mean": jnp.ones(2), "root": jnp.array([[1.0, -1.0], [0.0, 0.0]])}
+      >>> float(FullGaussian().draw(seeded_key(0), kept).sum())
+      2.0
+    """
+
+    @property
+    def min_draws(self) -> int:
+        """A hundred: one draw of a Gaussian is not a prediction of it."""
+        return _NUM_GAUSSIAN_DRAWS
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of the model's parameters, once and then once for each parameter."""
+        shapes = _shapes(model)
+        stack = jax.vmap(lambda tree, _: tree, in_axes=(None, 0))
+        return {
+            "mean": shapes,
+            "root": jax.eval_shape(stack, shapes, jnp.arange(_tree.size(shapes))),
+        }
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Returns ``mean + root^T z`` with ``z`` standard normal."""
+        z = jax.random.normal(key, (_tree.size(kept["mean"]),))
+        return jax.tree.map(
+            lambda mean, root: (mean + jnp.tensordot(z, root, axes=1)).astype(mean.dtype),
+            kept["mean"],
+            kept["root"],
+        )
 
 
 def sampler_spec(sampler: Sampler) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from tacit.inference.fit import Fit, fit
 from tacit.inference.guides import LowRank, MeanField
 from tacit.inference.hmc import HMC
 from tacit.inference.ivon import IVON
+from tacit.inference.laplace import Laplace
 from tacit.inference.plan import Plan, calibrate, calibrate_steps
 from tacit.inference.schedules import Ramp, Scheduled
 from tacit.inference.sgd import SGD, SWAG, IterateAverage
@@ -24,6 +25,7 @@ __all__ = [
     "Ensemble",
     "Fit",
     "IterateAverage",
+    "Laplace",
     "LowRank",
     "MeanField",
     "Plan",

@@ -1,16 +1,16 @@
 """Chain diagnostics: whether chains agree, and how many independent draws theirs are worth.
 
-All of them take ``(num_chains, num_kept, ...)``, the shape of the leaves of a posterior's ``kept``,
-and look at each remaining coordinate by itself. The weights of a network can be permuted without
-changing what it predicts, so chains that agree on predictions need not agree on weights: diagnose
-predictions, or both. Computed from retained states, they cost no privacy.
+All of them take ``(num_chains, num_kept, ...)``, the shape of the leaves of a posterior's
+``chains``, and look at each remaining coordinate by itself. The weights of a network can be
+permuted without changing what it predicts, so chains that agree on predictions need not agree on
+weights: diagnose predictions, or both. Computed from retained states, they cost no privacy.
 
 NumPyro computes R-hat and autocovariances. It takes no ranks and ends the sum of autocorrelations
 by an older rule, so what is written here is what makes the numbers those of Stan and ArviZ.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.metrics.scores import Floats, numbers
 from tacit.typing import Tree
 
-__all__ = ["ChainDiagnostics", "diagnose", "ess_bulk", "ess_tail", "mcse", "r_hat"]
+__all__ = ["ChainDiagnostics", "HasChains", "diagnose", "ess_bulk", "ess_tail", "mcse", "r_hat"]
 
 _FEWEST = 4
 """Two halves of a chain, of which each has a variance."""
@@ -42,20 +42,31 @@ class ChainDiagnostics(NamedTuple):
     ess_tail: float
 
 
-def diagnose(draws: Tree) -> ChainDiagnostics:
+@runtime_checkable
+class HasChains(Protocol):
+    """A posterior, of which the metrics know no more."""
+
+    @property
+    def chains(self) -> Tree:
+        """The states that a method retained; each leaf is ``(num_chains, num_kept, ...)``."""
+        ...
+
+
+def diagnose(draws: Tree | HasChains) -> ChainDiagnostics:
     """Returns the worst R-hat and effective sizes of any coordinate, leaving out constant ones.
 
     NaN when nothing moved at all.
 
     Args:
-      draws: a tree of arrays ``(num_chains, num_kept, ...)``, such as a posterior's ``kept``.
+      draws: a posterior, of which the chains are looked at as the method made them, before any
+        correction for privacy noise; or a tree of arrays ``(num_chains, num_kept, ...)``.
 
     Example:
       >>> draws = np.random.default_rng(0).normal(size=(4, 500, 3))
       >>> diagnose({"w": draws, "fixed": np.ones((4, 500))}).r_hat < 1.01
       True
     """
-    leaves = jax.tree.leaves(draws)
+    leaves = jax.tree.leaves(draws.chains if isinstance(draws, HasChains) else draws)
 
     def of_all(diagnostic: Callable[[ArrayLike], Floats]) -> Floats:
         return np.concatenate([np.ravel(diagnostic(leaf)) for leaf in leaves])

@@ -9,6 +9,7 @@ from tacit.models.likelihoods import (
     FixedGaussian,
     HeteroscedasticGaussian,
     LearntGaussian,
+    NegativeBinomial,
     PoissonCounts,
 )
 from tacit.models.networks import CNN, MLP, Conv, EmbeddingBag, MaxPool
@@ -33,6 +34,7 @@ __all__ = [
     "LearntGaussian",
     "MaxPool",
     "Model",
+    "NegativeBinomial",
     "PoissonCounts",
     "Scattering",
     "Whitened",

@@ -26,6 +26,7 @@ __all__ = [
     "FixedGaussian",
     "HeteroscedasticGaussian",
     "LearntGaussian",
+    "NegativeBinomial",
     "ParameterFree",
     "PoissonCounts",
     "WorstAtCorner",
@@ -308,3 +309,53 @@ class PoissonCounts(ParameterFree, WorstAtCorner):
         del params
         rate = jnp.exp(outputs[0])
         return Moments(rate, rate)
+
+
+@part(Likelihood)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NegativeBinomial(ParameterFree, WorstAtCorner):
+    """A count that varies more than a Poisson count, from the log of its mean.
+
+    Attributes:
+      dispersion: the variance of a count of mean ``m`` is ``m + dispersion * m**2``.
+
+    Example:
+      >>> NegativeBinomial(dispersion=0.5).predict({}, jnp.array([0.0]))
+      Moments(mean=Array(1., dtype=float32), variance=Array(1.5, dtype=float32))
+    """
+
+    dispersion: float
+
+    def __post_init__(self) -> None:
+        _check.positive(dispersion=self.dispersion)
+
+    @property
+    def num_outputs(self) -> int:
+        """The log mean."""
+        return 1
+
+    def log_prob(self, params: Mapping[str, Any], outputs: Array, y: Array) -> Scalar:
+        """Returns the log probability of ``y``."""
+        del params
+        count, concentration = _scalar(y).astype(outputs.dtype), 1 / self.dispersion
+        is_count = (count >= 0) & (count == jnp.floor(count))
+        known = jnp.where(is_count, count, 0.0)
+        # Of trials that succeed with these odds, the failures before a number of successes.
+        log_odds = outputs[0] + math.log(self.dispersion)
+        log_choices = (
+            jax.lax.lgamma(known + concentration)
+            - jax.lax.lgamma(known + 1)
+            - math.lgamma(concentration)
+        )
+        log_prob = (
+            count * jax.nn.log_sigmoid(log_odds)
+            + concentration * jax.nn.log_sigmoid(-log_odds)
+            + log_choices
+        )
+        return jnp.where(is_count, log_prob, jnp.nan)
+
+    def predict(self, params: Mapping[str, Any], outputs: Array) -> Moments:
+        """Returns the mean and the variance of the count."""
+        del params
+        mean = jnp.exp(outputs[0])
+        return Moments(mean, mean + self.dispersion * mean**2)

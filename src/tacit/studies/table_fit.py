@@ -21,6 +21,7 @@ from tacit.data.schema import parse_toml, toml_of
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import Fit, fit, save_checkpoint
 from tacit.inference.chains import Checkpoint, OnProgress
+from tacit.intervals import IntervalFacts
 from tacit.metrics.calibration import gaussian_interval
 from tacit.metrics.uncertainty import ClassificationUncertainty, RegressionUncertainty
 from tacit.models.bayesian import model_from_spec
@@ -77,8 +78,16 @@ class FittedTable:
         parts = {
             "schema": self.schema,
             "model": self.posterior.model.spec,
-            "sampler": sampler_spec(self.posterior.sampler),
-            "kept": jax.tree.map(np.asarray, self.posterior.kept),
+            "posteriors": [
+                (
+                    sampler_spec(posterior.sampler),
+                    jax.tree.map(np.asarray, posterior.kept),
+                    jax.tree.map(np.asarray, posterior.intervals.parts),
+                    posterior.intervals.caveats,
+                )
+                for posterior in (self.posterior.raw, self.posterior)
+                if posterior is not None
+            ],
             "statement": dict(self.statement),
             "statement_text": self.statement_text,
         }
@@ -256,12 +265,17 @@ def _restored(parts: dict[str, Any]) -> FittedTable:
     """Returns a copy made in another process; it can predict, but not be saved as a run."""
     if parts["model"] is None:
         raise TacitError("a table whose model is made of functions cannot be copied.")
-    posterior = Posterior(
-        model=model_from_spec(parts["model"]),
-        sampler=sampler_from_spec(parts["sampler"]),
-        kept=jax.tree.map(jnp.asarray, parts["kept"]),
-        statement=parts["statement"],
-    )
+    posterior = None
+    for sampler, kept, stds, caveats in parts["posteriors"]:
+        posterior = Posterior(
+            model=model_from_spec(parts["model"]),
+            sampler=sampler_from_spec(sampler),
+            kept=jax.tree.map(jnp.asarray, kept),
+            statement=parts["statement"],
+            intervals=IntervalFacts(parts=jax.tree.map(jnp.asarray, stds), caveats=caveats),
+            raw=posterior,
+        )
+    assert posterior is not None
     return FittedTable(
         schema=parts["schema"], posterior=posterior, statement_text=parts["statement_text"]
     )

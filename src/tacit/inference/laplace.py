@@ -1,0 +1,462 @@
+"""Private Laplace approximation: Newton's method on released gradients and curvatures."""
+
+import functools
+import math
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dp_accounting import DpEvent
+from jax.flatten_util import ravel_pytree
+
+from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
+from tacit.inference.evidence import MAX_PARAMETERS, PROBE, Evidence
+from tacit.inference.langevin import ScheduledNoise
+from tacit.inference.method import (
+    Kernel,
+    Objective,
+    OneRelease,
+    TableSettings,
+    declare,
+    objective_of,
+)
+from tacit.inference.schedules import Constant, Exponential, Schedule
+from tacit.models import Model
+from tacit.privacy.clipping import Flat
+from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.sampling import Sampling
+from tacit.rng import seeded_key
+from tacit.samplers import FullGaussian
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+
+__all__ = ["Laplace"]
+
+_LARGEST = 512
+"""The most parameters: a record's curvature has 131 328 numbers then."""
+
+_NUM_KEPT = 32
+"""How many releases are kept; a longer run forgets its first ones."""
+
+_CHUNK_NUMBERS = 2**22
+"""How many numbers of per-record curvatures are held at once: 16 MB."""
+
+_CHANGE = 4.0
+"""How fast the curvature changes: relatively, over a distance at which the loss of a record changes
+by half a nat."""
+
+_TINY = 1e-20
+
+
+class LaplaceState(NamedTuple):
+    """The present point, and what was released on the way there."""
+
+    params: Params
+    releases: Evidence
+
+
+class LaplaceInfo(NamedTuple):
+    """How the step just made was made; from releases and public settings.
+
+    Attributes:
+      noise_multiplier: of its release.
+      length: of the step that the releases suggested: the root of the average change of a record's
+        loss, in units of which ``max_step`` is the longest. Near zero at the end of a run that has
+        arrived.
+    """
+
+    noise_multiplier: Scalar
+    length: Scalar
+
+
+@declare(
+    name="laplace",
+    summary="a Gaussian with all correlations, for up to 512 parameters, by private Newton steps",
+    citations=("mackay1992practical", "bernstein2019differentially"),
+)
+@dataclass(frozen=True, kw_only=True)
+class Laplace(OneRelease):
+    """Newton's method on released gradients and curvatures, and the Gaussian at its end.
+
+    Each step releases, in one clipped sum, the gradient ``g`` of the negative log likelihood at the
+    present point ``w`` and its curvature ``H`` there. The next point is the mean of the posterior
+    given all releases so far, as if the loss were quadratic:
+
+        w' = (P + M)^-1 (P mu + A (A + S)^-1 (A w - g)),        M = A (A + S)^-1 A
+
+    with the precision ``P`` and mean ``mu`` of the prior, averages ``A``, ``w`` and ``g`` of the
+    releases, and the variance ``S`` of the noise of ``g``. Averages weigh a release by its noise
+    and by its distance from the present point, because a loss is quadratic near a point only. What
+    noise makes of ``A`` is taken away as far as it is known: ``A`` is shrunk towards a multiple of
+    the identity and made positive definite at the level of its noise. A step is no longer than
+    ``max_step``: on separated classes and on counts, undamped Newton steps diverge. Without noise
+    this is Newton's method with a trust region.
+
+    Made for generalised linear models (logistic, multinomial, Poisson, negative binomial) and for
+    the last layer of a network on fixed or public features: their loss is convex. ``H`` is the
+    Hessian, which for these equals the generalised Gauss-Newton matrix in expectation, and exactly
+    where the link is canonical. With a Gaussian likelihood of known noise the loss *is* quadratic:
+    one step releases X'X and X'y, and is exact; take ``max_step=math.inf`` and ``num_steps=1``.
+
+    Guarantee:
+      One release a step, nothing else. One record's gradient and curvature are clipped together.
+
+    Args:
+      release: the engine: sampling, clip and noise. The clip norm is that of gradient and curvature
+        together (`clip_norm_for`). The noise multiplier belongs to the first step.
+      curvature_scale: the curvature enters the release times ``curvature_scale / clip_norm``. A
+        larger number gives it less noise and gradients less room.
+      max_step: the longest step, as the root mean square change of a record's loss to second order.
+      noise_schedule: factor of the noise multiplier at each step. First releases are made far from
+        the mode, where they say little: they may be noisier.
+
+    Example:
+      >>> import tacit
+      >>> from tacit.models import FixedGaussian, GaussianPrior, MLP
+      >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2)).astype(np.float32)
+      >>> y = x @ np.float32([1.0, -2.0]) + 3.0
+      >>> model = tacit.bayesian(MLP(num_inputs=2, num_outputs=1),
+      ...     prior=GaussianPrior(std=10.0), likelihood=FixedGaussian(std=0.1))
+      >>> method = Laplace.non_private(
+      ...     sampling=tacit.FullBatch(num_records=500), max_step=math.inf)
+      >>> fit = tacit.fit(tacit.Plan(method=method, num_steps=1), model, tacit.as_records(x, y),
+      ...     budget=tacit.Budget.non_private())
+      >>> mean = jax.tree.map(lambda leaf: leaf[0, 0], fit.posterior.kept["mean"])
+      >>> np.round(mean["network"]["dense_0"]["kernel"][:, 0], 2)
+      array([ 1., -2.], dtype=float32)
+
+    Reference:
+      MacKay, "A practical Bayesian framework for backpropagation networks" (1992); Bernstein,
+      Sheldon, "Differentially private Bayesian linear regression" (2019), for noise that is
+      counted.
+    """
+
+    curvature_scale: float = 3.0
+    max_step: float = 1.0
+    noise_schedule: Schedule = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        _check.positive(curvature_scale=self.curvature_scale)
+        _check.positive(max_step=self.max_step, infinite=True)
+        if not isinstance(self.release.clipping, Flat):
+            raise InvalidArgumentError(
+                "release.clipping must be Flat(): gradient and curvature share one clip; got"
+                f" {self.release.clipping!r}."
+            )
+
+    @classmethod
+    def non_private(
+        cls, *, sampling: Sampling, max_step: float = 1.0, chunk_size: int | None = None
+    ) -> Self:
+        """Returns the plain method: no clip, no noise, epsilon infinite."""
+        release = GaussianSum.non_private(sampling=sampling, chunk_size=chunk_size)
+        return cls(release=release, max_step=max_step)
+
+    @classmethod
+    def for_table(cls, settings: TableSettings) -> Self:
+        """Returns the method whose last release has half the noise of its first."""
+        schedule = Exponential(half_life=float(settings.num_steps))
+        return cls(release=settings.release, noise_schedule=schedule)
+
+    @staticmethod
+    def clip_norm_for(
+        model: Model,
+        synthetic: Record,
+        *,
+        quantile: float = 0.99,
+        curvature_scale: float = 3.0,
+        seed: int = 1,
+    ) -> float:
+        """Returns the clip norm that leaves this share of synthetic records as they are.
+
+        Clipped records move the mode, by many posterior standard deviations if there are many of
+        them, and no correction knows by how much. So nearly all must fit.
+
+        Guarantee:
+          No private record is involved, so this is free.
+
+        Args:
+          model: what will be fitted.
+          synthetic: made by `tacit.inference.synthetic_records`, or public.
+          quantile: the share that is not clipped.
+          curvature_scale: that of the method.
+          seed: of the eight starts at which norms are taken.
+        """
+        _check.fraction(quantile=quantile, one=False)
+        query = functools.partial(_gradient_and_curvature, objective_of(model))
+        keys = jax.random.split(seeded_key(seed), _tree.num_records(synthetic))
+
+        @jax.jit
+        def norms(start: Params) -> Array:
+            flat, _ = ravel_pytree(_tree.at_least_float32(start))
+            gradients, curvatures = jax.vmap(query, in_axes=(None, 0, 0))(start, synthetic, keys)
+            del flat
+            g, h = jnp.sum(gradients**2, axis=1), jnp.sum(curvatures**2, axis=1)
+            # The least C with  g + (curvature_scale / C)^2 h <= C^2.
+            return jnp.sqrt((g + jnp.sqrt(g**2 + 4 * curvature_scale**2 * h)) / 2)
+
+        starts = jax.random.split(seeded_key(seed + 1), 8)
+        found = np.concatenate([norms(model.init(key)) for key in starts])
+        found = found[np.isfinite(found)]
+        if not found.size or not np.quantile(found, quantile) > 0:
+            raise InvalidArgumentError(
+                "synthetic must give finite, non-zero gradients at the model's start; none did."
+                " Give inputs in the range of the schema."
+            )
+        return float(np.quantile(found, quantile))
+
+    def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
+        """One release a step, each with the multiplier of its step or slightly less."""
+        return self._noise.cost(num_steps, start)
+
+    @property
+    def _noise(self) -> ScheduledNoise:
+        return ScheduledNoise(release=self.release, schedule=self.noise_schedule, power=1.0)
+
+    @property
+    def _scale(self) -> float:
+        """What the curvature is multiplied with inside the clip."""
+        clip_norm = self.release.clip_norm
+        return 1.0 if math.isinf(clip_norm) else self.curvature_scale / clip_norm
+
+    def build(self, model: Model) -> Kernel:
+        """Returns the kernel for a model."""
+        objective = objective_of(model)
+        dim = _size_of(model)
+        rate = self.release.sampling.inclusion_rate
+        fit = functools.partial(
+            _quadratic,
+            objective=objective,
+            num_records=self.release.sampling.public_records,
+            batch_noise=(1 - rate) / rate,
+        )
+
+        def init(key: Key) -> LaplaceState:
+            return LaplaceState(objective.init(key), _no_releases(dim))
+
+        def step(
+            key: Key, state: LaplaceState, records: Record
+        ) -> tuple[LaplaceState, LaplaceInfo]:
+            releases = self._released(key, objective, state, records)
+            flat, unflat = ravel_pytree(_tree.at_least_float32(state.params))
+            quadratic = fit(releases, state.params)
+            offset = quadratic.mean - flat
+            length = quadratic.length(offset)
+            offset = offset * jnp.minimum(1.0, self.max_step / jnp.maximum(length, _TINY))
+            moved = jax.tree.map(
+                lambda w, new: new.astype(w.dtype), state.params, unflat(flat + offset)
+            )
+            multiplier = self._noise.multiplier(state.releases.num_steps)
+            return LaplaceState(moved, releases), LaplaceInfo(multiplier, length)
+
+        def retain(state: LaplaceState) -> Tree:
+            precision = fit(state.releases, state.params).precision
+            unflat = ravel_pytree(_tree.at_least_float32(state.params))[1]
+            # The inverse of the precision is root root^T; columns are the leading axis.
+            whitening = jnp.linalg.cholesky(precision)
+            columns = jax.scipy.linalg.solve_triangular(whitening, jnp.eye(dim), lower=True)
+            root = jax.tree.map(
+                lambda w, leaf: leaf.astype(w.dtype), state.params, jax.vmap(unflat)(columns)
+            )
+            return {"mean": state.params, "root": root}
+
+        is_noted = self.release.is_private and dim <= MAX_PARAMETERS
+        return Kernel(
+            init,
+            step,
+            retain,
+            FullGaussian(),
+            evidence=lambda state: state.releases if is_noted else None,
+            engine=self.release,
+        )
+
+    def _released(
+        self, key: Key, objective: Objective, state: LaplaceState, records: Record
+    ) -> Evidence:
+        """Makes one release and notes it."""
+        releases, noise = state.releases, self._noise
+        dim = releases.points.shape[1]
+        probe = PROBE * self.release.clip_norm if self.release.is_private else 0.0
+
+        def query(record: Record, key: Key) -> tuple[Array, Array, Array]:
+            gradient, curvature = _gradient_and_curvature(objective, state.params, record, key)
+            return gradient, self._scale * curvature, jnp.full((), probe)
+
+        chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // (dim * (dim + 1)))
+        release = replace(self.release, chunk_size=chunk)
+        multiplier = noise.override(releases.num_steps)
+        found = release(key, query, records, noise_multiplier=multiplier)
+        gradient, curvature, total = found
+        variance = release.noise_variance(noise_multiplier=multiplier)
+        row = releases.num_steps % _NUM_KEPT
+        num_records = release.sampling.public_records
+
+        def noted(column: Array, value: Array | Scalar | float) -> Array:
+            return column.at[row].set(value)
+
+        return Evidence(
+            noted(releases.points, ravel_pytree(_tree.at_least_float32(state.params))[0]),
+            noted(releases.gradients, gradient),
+            noted(releases.variances, variance),
+            noted(releases.shares, total / (probe * num_records) if probe else jnp.nan),
+            noted(releases.counts, 1.0),
+            releases.num_steps + 1,
+            noted(releases.curvatures, curvature / self._scale),
+            noted(releases.curvature_variances, variance / self._scale**2),
+        )
+
+
+def _size_of(model: Model) -> int:
+    dim = _tree.size(jax.eval_shape(model.init, seeded_key(0)))
+    if dim > _LARGEST:
+        raise InvalidArgumentError(
+            f"model must have at most {_LARGEST} parameters for Laplace, which releases the whole"
+            f" curvature; got {dim}. Fit fewer features, fit only the last layer, on fixed"
+            " features (tacit.models.extract_features), or use SGLD or VI."
+        )
+    return dim
+
+
+def _no_releases(dim: int) -> Evidence:
+    vectors, row = jnp.zeros((_NUM_KEPT, dim)), jnp.zeros(_NUM_KEPT)
+    curvatures = jnp.zeros((_NUM_KEPT, dim * (dim + 1) // 2))
+    return Evidence(vectors, vectors, row, row, row, jnp.zeros((), jnp.int32), curvatures, row)
+
+
+def _gradient_and_curvature(
+    objective: Objective, params: Params, record: Record, key: Key
+) -> tuple[Array, Array]:
+    """Returns one record's gradient and Hessian, the latter as its isometric upper triangle."""
+    flat, unflat = ravel_pytree(_tree.at_least_float32(params))
+
+    def gradient(flat: Array) -> tuple[Array, Array]:
+        def loss(flat: Array) -> Scalar:
+            return objective.record_loss(unflat(flat), None, record, key)
+
+        found = jax.grad(loss)(flat)
+        return found, found
+
+    hessian, found = jax.jacfwd(gradient, has_aux=True)(flat)
+    return found, _triangle((hessian + hessian.T) / 2)
+
+
+def _indices(dim: int) -> tuple[Array, Array, Array]:
+    rows, columns = np.triu_indices(dim)
+    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2)).astype(np.float32)
+
+
+def _triangle(matrix: Array) -> Array:
+    """Returns the upper triangle; norms and isotropic noise are those of symmetric matrices."""
+    rows, columns, isometric = _indices(len(matrix))
+    return matrix[rows, columns] * isometric
+
+
+def _matrix(triangle: Array, dim: int) -> Array:
+    rows, columns, isometric = _indices(dim)
+    upper = jnp.zeros((dim, dim)).at[rows, columns].set(triangle / isometric)
+    return upper + jnp.triu(upper, 1).T
+
+
+class _Quadratic(NamedTuple):
+    """The posterior given the releases, as if the loss were quadratic.
+
+    Attributes:
+      mean: of the posterior, flat.
+      precision: of the posterior.
+      curvature: of the loss of one record, on average.
+    """
+
+    mean: Array
+    precision: Array
+    curvature: Array
+
+    def length(self, offset: Array) -> Scalar:
+        """The root of how much a record's loss changes, to second order."""
+        return jnp.sqrt(jnp.maximum(offset @ self.curvature @ offset, 0.0))
+
+
+def _quadratic(
+    releases: Evidence,
+    params: Params,
+    *,
+    objective: Objective,
+    num_records: int,
+    batch_noise: float,
+) -> _Quadratic:
+    """Returns what the releases say near a point.
+
+    Args:
+      releases: so far.
+      params: the point.
+      objective: for its prior.
+      num_records: the public number of records.
+      batch_noise: ``(1 - q) / q`` for batches of inclusion rate ``q``.
+    """
+    flat, unflat = ravel_pytree(_tree.at_least_float32(params))
+    dim = len(flat)
+    assert releases.curvatures is not None
+    assert releases.curvature_variances is not None
+    used = releases.counts
+
+    def curvature(errors: Array) -> Array:
+        shares = _shares(errors, used)
+        noise = shares**2 @ releases.curvature_variances
+        return _shrunk(_matrix(shares @ releases.curvatures, dim), noise)
+
+    # What is wrong with a release beside its noise: it was made at a distance, where the curvature
+    # differs by a share of itself that grows with the distance, and slopes by half that share.
+    rough = curvature(releases.curvature_variances)
+    offsets = releases.points - flat
+    changes = offsets @ rough
+    distances = jnp.sum(offsets * changes, axis=1) / num_records
+    far = _CHANGE**2 * jnp.maximum(distances, 0.0)
+    precise = curvature(releases.curvature_variances + far * jnp.mean(rough**2))
+    batches = batch_noise * jnp.trace(precise) / dim
+    shares = _shares(releases.variances + batches + far / 4 * jnp.mean(changes**2, axis=1), used)
+    values, basis = jnp.linalg.eigh(precise)
+    noise = shares**2 @ releases.variances + batch_noise * shares @ shares * values
+    kept = values / (values + noise)
+    message = precise @ (shares @ releases.points) - shares @ releases.gradients
+
+    def regulariser(flat: Array) -> Scalar:
+        return objective.regulariser(unflat(flat), None)
+
+    prior = _positive(jax.hessian(regulariser)(flat), 0.0)
+    linear = prior @ flat - jax.grad(regulariser)(flat)
+    precision = prior + (basis * (kept * values)) @ basis.T
+    mean = jnp.linalg.solve(precision, linear + basis @ (kept * (basis.T @ message)))
+    return _Quadratic(mean, precision, rough / num_records)
+
+
+def _shares(errors: Array, used: Array) -> Array:
+    """Returns weights that sum to one, in inverse proportion to squared errors."""
+    least = jnp.min(jnp.where(used > 0, errors, jnp.inf))
+    weights = used * (least + _TINY) / (errors + _TINY)
+    return weights / jnp.sum(weights)
+
+
+def _shrunk(matrix: Array, noise: Scalar) -> Array:
+    """Returns a noisy symmetric matrix shrunk towards a multiple of the identity, made positive.
+
+    The share of the deviations that noise explains is taken away (James and Stein).
+
+    Args:
+      matrix: the noisy one.
+      noise: the variance of the noise on a diagonal entry; off the diagonal it is half.
+    """
+    dim = len(matrix)
+    typical = jnp.trace(matrix) / dim
+    deviation = matrix - typical * jnp.eye(dim)
+    expected = noise * (dim * (dim + 1) / 2 - 1)
+    kept = jnp.maximum(1 - expected / jnp.maximum(jnp.sum(deviation**2), _TINY), 0.0)
+    # The typical distance of an eigenvalue that is all noise from zero.
+    level = jnp.sqrt(noise * jnp.maximum(kept * dim / 2, 1 / dim))
+    return _positive(typical * jnp.eye(dim) + kept * deviation, level)
+
+
+def _positive(matrix: Array, least: Scalar | float) -> Array:
+    values, basis = jnp.linalg.eigh((matrix + matrix.T) / 2)
+    least = jnp.maximum(least, 1e-6 * jnp.max(jnp.abs(values)))
+    return (basis * jnp.maximum(values, least)) @ basis.T
