@@ -11,6 +11,7 @@ from tacit.posterior import Posterior, load_posterior, predict
 from tacit.rng import seeded_key
 from tacit.samplers import (
     DiagonalGaussian,
+    FullGaussian,
     LowRankGaussian,
     Points,
     sampler_from_spec,
@@ -18,7 +19,7 @@ from tacit.samplers import (
 )
 
 NUM_DRAWS = 40_000
-SAMPLERS = [Points(), DiagonalGaussian(), LowRankGaussian(rank=2)]
+SAMPLERS = [Points(), DiagonalGaussian(), LowRankGaussian(rank=2), FullGaussian()]
 
 
 def classifier():
@@ -55,6 +56,15 @@ def test_diagonal_draws_have_the_mean_and_the_covariance_of_their_state():
     found_mean, found_cov = moments(DiagonalGaussian(), {"mean": mean, "std": std})
     wanted = np.diag([0.09, 4.0, 1.0])
     assert_within_five_sigma(found_mean, found_cov, np.array([1.0, -2.0, 0.5]), wanted)
+
+
+def test_full_draws_have_every_correlation_of_their_state():
+    generator = np.random.default_rng(1)
+    root = generator.normal(size=(3, 3)).astype(np.float32)
+    mean = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
+    kept = {"mean": mean, "root": {"a": root[:, :2], "b": root[:, 2].reshape(3, 1, 1)}}
+    found_mean, found_cov = moments(FullGaussian(), kept)
+    assert_within_five_sigma(found_mean, found_cov, np.array([1.0, -2.0, 0.5]), root.T @ root)
 
 
 def test_low_rank_draws_correlate_parameters_across_leaves():

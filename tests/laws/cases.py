@@ -15,10 +15,11 @@ from tacit.inference import (
     VI,
     Ensemble,
     IterateAverage,
+    Laplace,
     LowRank,
     Scheduled,
 )
-from tacit.inference.schedules import Cyclical, Polynomial
+from tacit.inference.schedules import Cyclical, Exponential, Polynomial
 from tacit.inference.vi import RecordDraws
 from tacit.models import (
     CNN,
@@ -115,6 +116,10 @@ METHODS = {
         release=engine(full), optimizer=optax.adam(0.1), num_particles=2
     ),
     "IVON": IVON(release=engine(), learning_rate=0.1),
+    "Laplace": Laplace(release=engine(full)),
+    "Laplace on Poisson batches with noise that falls": Laplace(
+        release=engine(), noise_schedule=Exponential(half_life=2.0)
+    ),
     "SGHMC": SGHMC.fixed_noise(release=engine(full), step_size=1e-3, friction=0.1),
     "SGHMC cyclical": SGHMC.fixed_temperature(
         sampling=poisson,

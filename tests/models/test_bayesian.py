@@ -28,6 +28,7 @@ from tacit.models import (
     LaplacePrior,
     LearntGaussian,
     MaxPool,
+    NegativeBinomial,
     PoissonCounts,
     Scattering,
     bayesian,
@@ -83,6 +84,7 @@ LIKELIHOODS = [
     LearntGaussian(initial_std=0.5, prior_std=2.0),
     HeteroscedasticGaussian(),
     PoissonCounts(),
+    NegativeBinomial(dispersion=0.5),
 ]
 PARTS = list(itertools.product(NETWORKS, PRIORS, LIKELIHOODS))
 KEY = jax.random.key(0)

@@ -15,6 +15,7 @@ from tacit.models import (
     FixedGaussian,
     HeteroscedasticGaussian,
     LearntGaussian,
+    NegativeBinomial,
     PoissonCounts,
 )
 
@@ -32,6 +33,7 @@ LIKELIHOODS = [
     LearntGaussian(initial_std=0.5),
     HeteroscedasticGaussian(),
     PoissonCounts(),
+    NegativeBinomial(dispersion=0.4),
 ]
 every_likelihood = pytest.mark.parametrize(
     "likelihood", LIKELIHOODS, ids=lambda c: type(c).__name__
@@ -90,6 +92,18 @@ def test_poisson_counts_agree_with_scipy(log_rate, y):
     )
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    log_mean=st.floats(-5, 5, width=32),
+    dispersion=st.floats(0.05, 3.0),
+    y=st.integers(0, 60),
+)
+def test_negative_binomial_agrees_with_scipy(log_mean, dispersion, y):
+    successes = 1 / (1 + dispersion * np.exp(log_mean))
+    expected = scipy.stats.nbinom(1 / dispersion, successes).logpmf(y)
+    agrees(log_prob(NegativeBinomial(dispersion=dispersion), [log_mean], y), expected)
+
+
 @every_likelihood
 @pytest.mark.parametrize("y", [np.int64(1), np.uint8(1), np.float32(1.0), True, np.array([1.0])])
 def test_the_type_of_a_label_does_not_matter(likelihood, y):
@@ -125,6 +139,8 @@ def test_a_missing_target_has_a_likelihood_of_nan(likelihood):
         (Bernoulli(), 0.5),
         (PoissonCounts(), -1),
         (PoissonCounts(), 2.5),
+        (NegativeBinomial(dispersion=1.0), -1),
+        (NegativeBinomial(dispersion=1.0), 2.5),
     ],
 )
 def test_an_impossible_target_has_a_likelihood_of_nan_and_a_gradient_of_zero(likelihood, y):
@@ -143,6 +159,8 @@ def test_an_impossible_target_has_a_likelihood_of_nan_and_a_gradient_of_zero(lik
         (Bernoulli(), [1e4], 1, 0.0),
         (HeteroscedasticGaussian(), [0.0, -1e4], 0.0, -0.5 * np.log(2 * np.pi * 1e-3)),
         (PoissonCounts(), [-1e4], 1, -1e4),
+        (NegativeBinomial(dispersion=1.0), [-1e4], 1, -1e4),
+        (NegativeBinomial(dispersion=1.0), [1e4], 1, -1e4),
     ],
 )
 def test_extreme_outputs_keep_value_and_gradient_finite(likelihood, outputs, y, expected):
@@ -181,6 +199,13 @@ def test_the_rate_of_counts_is_both_mean_and_variance():
     assert float(moments.mean) == float(moments.variance) == pytest.approx(np.exp(1.2))
 
 
+def test_negative_binomial_counts_vary_by_their_dispersion_more_than_poisson_counts():
+    moments = NegativeBinomial(dispersion=0.3).predict({}, jnp.array([1.2]))
+    mean, variance = scipy.stats.nbinom(1 / 0.3, 1 / (1 + 0.3 * np.exp(1.2))).stats()
+    assert float(moments.mean) == pytest.approx(mean)
+    assert float(moments.variance) == pytest.approx(variance)
+
+
 def test_learnt_noise_has_a_normal_prior_on_its_logarithm():
     likelihood = LearntGaussian(initial_std=2.0, prior_std=0.5)
     expected = scipy.stats.norm(np.log(2.0), 0.5).logpdf(0.1)
@@ -195,6 +220,7 @@ def test_learnt_noise_has_a_normal_prior_on_its_logarithm():
         (lambda: LearntGaussian(initial_std=-1.0), "initial_std must be"),
         (lambda: LearntGaussian(prior_std=0.0), "prior_std must be"),
         (lambda: HeteroscedasticGaussian(min_variance=0.0), "min_variance must be"),
+        (lambda: NegativeBinomial(dispersion=0.0), "dispersion must be"),
     ],
 )
 def test_a_wrong_likelihood_is_refused_by_name(build, message):

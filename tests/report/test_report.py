@@ -235,7 +235,8 @@ def test_every_reference_has_what_a_reader_needs():
 
 
 @pytest.mark.parametrize(
-    "name", ["SGD", "SGLD", "SGHMC", "HMC", "VI", "IVON", "SWAG", "Ensemble", "ProgramSVI"]
+    "name",
+    ["SGD", "SGLD", "SGHMC", "HMC", "VI", "IVON", "Laplace", "SWAG", "Ensemble", "ProgramSVI"],
 )
 def test_every_method_has_a_source(fitted, name):
     first = citations_of(fitted[0].statement.to_json() | {"method": name})[0]

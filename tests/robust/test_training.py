@@ -21,6 +21,7 @@ from tacit.models import (
     GaussianPrior,
     HeteroscedasticGaussian,
     LearntGaussian,
+    NegativeBinomial,
     PoissonCounts,
     bayesian,
 )
@@ -124,6 +125,7 @@ def test_at_radius_zero_robust_models_are_the_model_itself(mixing):
         (LearntGaussian(), (-2.0, 0.1, 3.0)),
         (HeteroscedasticGaussian(), (-2.0, 0.1, 3.0)),
         (PoissonCounts(), (0, 1, 7)),
+        (NegativeBinomial(dispersion=0.5), (0, 1, 7)),
     ],
     ids=lambda value: type(value).__name__,
 )
