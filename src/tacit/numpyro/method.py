@@ -13,8 +13,11 @@ from jax import lax
 from numpyro.optim import _NumPyroOptim
 
 from tacit import _check
+from tacit.inference.aligned import AlignedObjective, aligned_gradient
 from tacit.inference.compilation import without_repeats
+from tacit.inference.evidence import Evidence, evidence_of, first_evidence
 from tacit.inference.method import Kernel, Objective, add_regulariser, declare
+from tacit.inference.vi import late_average
 from tacit.models.programs.split import SplitProgram
 from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
@@ -31,6 +34,10 @@ __all__ = [
     "program_objective",
     "released_loss",
 ]
+
+
+_LATE = 3.0
+"""The power with which late parameters weigh more in their average; see `late_average`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +128,21 @@ class StepState(NamedTuple):
       optim_state: parameters and what the optimiser remembers of earlier releases.
       rng_key: of the guide's draws, which are the same for all records; no noise comes from it.
       step: how many steps were made, each of them paid for.
+      average: of the unconstrained parameters over the steps, in which late ones weigh more.
+      evidence: what was noted of the releases, so that their noise can be counted afterwards; None
+        where it cannot be.
     """
 
     optim_state: Tree
     rng_key: Key
     step: Array
+    average: Params
+    evidence: Evidence | None
+
+    @property
+    def decisive(self) -> tuple[Tree, Key, Array]:
+        """All that a step's release depends on; the rest only remembers earlier ones."""
+        return self.optim_state, self.rng_key, self.step
 
 
 class DPSVIState(NamedTuple):
@@ -135,8 +152,8 @@ class DPSVIState(NamedTuple):
     steps from the same state are two releases, and it knows of one of them. Publish what comes of
     one, or add up the costs of both, as a ledger does. Outside compiled code `DPSVI` warns of it;
     inside, nothing can be seen. Steps from one state never share their noise, unless they are the
-    same in every bit of state, records and mask: outside compiled code each draws its own, inside
-    it follows from all of these and the secret key. Printed or pickled, a state is without its
+    same in every bit of parameters, records and mask: outside compiled code each draws its own,
+    inside it follows from all of these and the secret key. Printed or pickled, a state is without its
     secret key; one that is read back has a new one.
 
     Attributes:
@@ -146,6 +163,8 @@ class DPSVIState(NamedTuple):
       step: how many steps were made; may be published.
       fingerprint: tells states of one configuration from those of others; may be published.
       declared: how many steps were declared before the first, 0 if none were; may be published.
+      average: of the unconstrained parameters over the steps; may be published.
+      evidence: what was noted of the releases; may be published.
       private_key: SECRET, of batches and noise inside compiled code. Each step replaces it, so that
         it tells nothing of the noise of earlier ones.
     """
@@ -156,15 +175,18 @@ class DPSVIState(NamedTuple):
     step: Array
     fingerprint: Array
     declared: Array
+    average: Params
+    evidence: Evidence | None
     private_key: Key
 
     @property
     def public(self) -> StepState:
         """What a step carries; all of it may be published."""
-        return StepState(self.optim_state, self.rng_key, self.step)
+        return StepState(self.optim_state, self.rng_key, self.step, self.average, self.evidence)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields[:-1])
+        shown = [name for name in self._fields if name not in ("evidence", "private_key")]
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return f"DPSVIState({fields}, private_key=<secret>)"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -172,9 +194,7 @@ class DPSVIState(NamedTuple):
 
     def moved_to(self, public: StepState) -> "DPSVIState":
         """Returns the state after some steps."""
-        return self._replace(
-            optim_state=public.optim_state, rng_key=public.rng_key, step=public.step
-        )
+        return self._replace(**public._asdict())
 
 
 def _with_fresh_key(*public: Any) -> DPSVIState:
@@ -196,8 +216,12 @@ class SVIInfo(NamedTuple):
 class ProgramSVI:
     """Stochastic variational inference as NumPyro does it, with a private gradient.
 
-        params <- optimiser( G / rate - grad shared_term )
-        G = sum of clip( -grad record_term_i ) + noise
+        params <- optimiser( (dz/dparams)^T G / rate - grad shared_term )
+        G = sum of clip( - d/dz record_term_i ) + noise
+
+    Here ``z`` is the step's draw of the shared latents, unconstrained: it is all that records see
+    of the parameters. Where they see more (the guide is a function of the record, or the model has
+    parameters of its own), ``z`` is the parameters. The program's `Alignment` says which.
 
     The optimiser sees the gradient of the whole negative evidence lower bound, as in
     `numpyro.infer.SVI`, not of its mean.
@@ -282,13 +306,20 @@ class ProgramSVI:
     def build(self, model: SplitProgram) -> Kernel:
         """Returns the kernel for a program; it retains nothing but losses."""
         objective = program_objective(model)
+        is_aligned = model.latents is not None
 
         def init(key: Key) -> StepState:
             # The same keys as NumPyro's SVI takes for the same purposes.
             rng_key = jax.random.split(key, 3)[0]
             if self.key_impl is not None:
                 rng_key = jax.random.key(jax.random.bits(rng_key), impl=self.key_impl)
-            return StepState(self.optim.init(model.init(key)), rng_key, jnp.zeros((), jnp.int32))
+            params = model.init(key)
+            evidence = None
+            if is_aligned:
+                (drawn, *_) = jax.eval_shape(model.draws, params, rng_key)
+                evidence = first_evidence(drawn, self.release)
+            step = jnp.zeros((), jnp.int32)
+            return StepState(self.optim.init(params), rng_key, step, params, evidence)
 
         def step(key: Key, state: StepState, records: Tree) -> tuple[StepState, SVIInfo]:
             gradient_key, loss_key = jax.random.split(key)
@@ -302,8 +333,20 @@ class ProgramSVI:
                 rest = objective.regulariser(params, shared)
                 return released_loss(key, release, partial(record_loss, params), rest, records)
 
-            estimate = self.release.gradient(gradient_key, record_loss, params, records)
-            gradient = add_regulariser(estimate, objective, params, shared)
+            if is_aligned:
+                gradient, evidence = aligned_gradient(
+                    gradient_key,
+                    self.release,
+                    _aligned(model, objective, shared),
+                    params,
+                    shared,
+                    records,
+                    evidence=state.evidence,
+                )
+            else:
+                estimate = self.release.gradient(gradient_key, record_loss, params, records)
+                gradient = add_regulariser(estimate, objective, params, shared)
+                evidence = None
             if self.release.is_private:
                 loss = self._due_loss(state.step, partial(loss_on, loss_key))
             else:
@@ -311,16 +354,25 @@ class ProgramSVI:
                 plain = GaussianSum.non_private(sampling=self.release.sampling)
                 loss = loss_on(gradient_key, plain)
             optim_state = self.optim.update(gradient, state.optim_state, value=loss)
+            latest = self.optim.get_params(optim_state)
+            average = late_average(state.average, latest, state.step, power=_LATE)
+            after = StepState(optim_state, rng_key, state.step + 1, average, evidence)
             if self.skip_non_finite:
                 leaves = jax.tree.leaves(gradient)
                 is_finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-                optim_state = jax.tree.map(
-                    lambda new, old: jnp.where(is_finite, new, old), optim_state, state.optim_state
-                )
-            return StepState(optim_state, rng_key, state.step + 1), SVIInfo(loss)
+                kept = state._replace(rng_key=rng_key, step=after.step)
+                after = _chosen(is_finite, after, kept)
+            return after, SVIInfo(loss)
 
         # The last state has all there is: earlier parameters are not part of the posterior.
-        return Kernel(init, without_repeats(step), lambda state: (), Points())
+        return Kernel(
+            init,
+            without_repeats(step),
+            lambda state: (),
+            Points(),
+            evidence=evidence_of if is_aligned else None,
+            engine=self.release if is_aligned else None,
+        )
 
     def _due_loss(self, step: Array, loss_on: Callable[[GaussianSum], Scalar]) -> Scalar:
         """The loss, released at the steps at which one is due; NaN at others."""
@@ -330,6 +382,23 @@ class ProgramSVI:
         return lax.cond(
             step % self.loss.every == 0, lambda: loss_on(release), lambda: jnp.full((), jnp.nan)
         )
+
+
+def _chosen(is_new: Scalar, new: StepState, old: StepState) -> StepState:
+    """The new state or the old one; the key, which is no number, must be the same in both."""
+    fields = {
+        name: jax.tree.map(lambda a, b: jnp.where(is_new, a, b), getattr(new, name), own)
+        for name, own in old._asdict().items()
+        if name != "rng_key"
+    }
+    return new._replace(**fields)
+
+
+def _aligned(program: SplitProgram, objective: Objective, shared: Key) -> AlignedObjective:
+    def record_loss(draws: list[Params], record: Sequence[Array], key: Key) -> Scalar:
+        return -program.seen_term(draws, shared, record, key)
+
+    return AlignedObjective(program.draws, record_loss, objective.regulariser)
 
 
 def program_objective(program: SplitProgram) -> Objective:

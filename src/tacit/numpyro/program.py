@@ -88,7 +88,7 @@ class PreparedProgram:
         if init_params is not None:
             params = method.optim.get_params(first.optim_state)
             params = params | self._unconstrained(init_params)
-            first = first._replace(optim_state=method.optim.init(params))
+            first = first._replace(optim_state=method.optim.init(params), average=params)
         # What `fit` makes of a seed, so that single steps and a run are the same.
         root = fresh_key() if self.seed is None else seeded_key(self.seed)
         private_key = jax.random.split(jax.random.split(root)[1], 1)[0]
@@ -99,6 +99,8 @@ class PreparedProgram:
             step=first.step,
             fingerprint=jnp.asarray(self.fingerprint, jnp.uint32),
             declared=jnp.asarray(self.resolved.max_steps or num_steps or 0, jnp.int32),
+            average=first.average,
+            evidence=first.evidence,
             private_key=private_key,
         )
 
@@ -167,8 +169,9 @@ class PreparedProgram:
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step, without raising anything.
 
-        Its noise follows from the state's secret key and every bit of state, records and mask
-        (`tacit.rng.keyed_hash`): all rows are read for it, at about two nanoseconds a number.
+        Its noise follows from the state's secret key and every bit of what its release depends on:
+        the state but for its memory of earlier releases, records and mask
+        (`tacit.rng.keyed_hash`). All rows are read for it, at about two nanoseconds a number.
         Takes none where the budget is spent, or where the state is one of which the cost is not
         known here.
         """
@@ -178,7 +181,7 @@ class PreparedProgram:
                 # What is kept cannot tell what the step's own noise was. All that a step is made of
                 # decides it, so that no two steps from one state share theirs.
                 rest, own = jax.random.split(state.private_key)
-                key = keyed_hash(own, (state.public, self.name, records, mask))
+                key = keyed_hash(own, (state.public.decisive, self.name, records, mask))
                 state = state._replace(private_key=rest)
             else:
                 key = jax.random.fold_in(state.private_key, state.step)

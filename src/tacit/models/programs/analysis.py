@@ -314,6 +314,7 @@ class Analysis(NamedTuple):
       program: ready to be run on any number of records.
       sites: what each is and how it is treated.
       facts: of the sites of model and guide, on one record.
+      model: of the model's alone.
       guide: of the guide's alone; None where there is no guide.
       params: values at which constrained parameters may start.
       constraints: of the parameters.
@@ -324,6 +325,7 @@ class Analysis(NamedTuple):
     program: GuidedProgram
     sites: tuple[ProgramSite, ...]
     facts: Mapping[str, SiteFacts]
+    model: Mapping[str, SiteFacts]
     guide: Mapping[str, SiteFacts] | None
     params: Mapping[str, Any]
     constraints: Mapping[str, Any]
@@ -362,6 +364,7 @@ def analyse_program(
         program=program,
         sites=describe_sites(None if guide is None else of_guide, of_model, program.plate),
         facts=facts,
+        model=of_model,
         guide=None if guide is None else of_guide,
         params=params,
         constraints=constraints,

@@ -11,10 +11,11 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.util import transform_fn
 
 from tacit import _check
+from tacit.models.programs.alignment import SharedLatents, alignment_of
 from tacit.models.programs.analysis import analyse_program
 from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import GuidedProgram, ProgramRun, initial_params
-from tacit.models.programs.sites import ProgramReport, ProgramSite
+from tacit.models.programs.sites import Alignment, ProgramReport, ProgramSite
 from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["SplitProgram", "explain_program", "split_program"]
@@ -37,6 +38,8 @@ class SplitProgram:
       is_checked: whether the split could be compared with NumPyro's density, on made-up records.
       blank: one made-up record, on which what has no record in it is run.
       transforms: from unconstrained to constrained parameters.
+      alignment: what gradients are released with respect to.
+      latents: what records see, where that is a draw of shared latents alone; else None.
     """
 
     program: GuidedProgram
@@ -45,6 +48,8 @@ class SplitProgram:
     is_checked: bool
     blank: Sequence[Array]
     transforms: Mapping[str, Any]
+    alignment: Alignment
+    latents: SharedLatents | None
 
     @property
     def is_fixed(self) -> bool:
@@ -116,6 +121,39 @@ class SplitProgram:
 
         return self._over_particles(params, shared_key, rows, record_key, term)
 
+    def draws(self, params: Params, shared_key: Key) -> list[dict[str, Array]]:
+        """Returns what records see, unconstrained: a draw of shared latents for each particle.
+
+        Args:
+          params: the unconstrained parameters.
+          shared_key: of the step.
+        """
+        assert self.latents is not None
+        constrained = self.constrain(params)
+        return [self.latents.draw(constrained, key) for key in self._particles(shared_key)]
+
+    def seen_term(
+        self,
+        draws: Sequence[Mapping[str, Array]],
+        shared_key: Key,
+        record: Sequence[Array],
+        record_key: Key,
+    ) -> Scalar:
+        """Returns the same as `record_term`, as a function of what `draws` returns."""
+        assert self.latents is not None
+        rows = [leaf[None] for leaf in record]
+        particles = zip(
+            draws, self._particles(shared_key), self._particles(record_key), strict=True
+        )
+        # A list and not a mapped axis: then the clip sees each draw's weights as such.
+        terms = [self.latents.log_density(draw, key, rows, own) for draw, key, own in particles]
+        return terms[0] if len(terms) == 1 else jnp.mean(jnp.stack(terms))
+
+    def _particles(self, key: Key) -> list[Key]:
+        if self.num_particles == 1:
+            return [key]
+        return list(jax.random.split(key, self.num_particles))
+
     def _over_particles(
         self,
         params: Params,
@@ -125,16 +163,10 @@ class SplitProgram:
         term: Callable[[ProgramRun], Scalar],
     ) -> Scalar:
         constrained = self.constrain(params)
-        if self.num_particles == 1:
-            return term(self.program.run(constrained, shared_key, rows, record_key))
-        keys = jax.random.split(shared_key, self.num_particles)
-        own = jax.random.split(record_key, self.num_particles)
+        particles = zip(self._particles(shared_key), self._particles(record_key), strict=True)
         # A list and not a mapped axis: then the clip sees each draw's weights as such.
-        terms = [
-            term(self.program.run(constrained, keys[at], rows, own[at]))
-            for at in range(self.num_particles)
-        ]
-        return jnp.mean(jnp.stack(terms))
+        terms = [term(self.program.run(constrained, key, rows, own)) for key, own in particles]
+        return terms[0] if len(terms) == 1 else jnp.mean(jnp.stack(terms))
 
 
 def split_program(
@@ -182,6 +214,8 @@ def split_program(
     """
     _check.positive_integer(num_particles=num_particles)
     found = analyse_program(model, guide, arguments, plate=plate)
+    alignment, latents = alignment_of(found)
+    assert alignment is not None
     return SplitProgram(
         program=found.program,
         sites=found.sites,
@@ -189,6 +223,8 @@ def split_program(
         is_checked=found.is_checked,
         blank=found.blank,
         transforms={name: biject_to(bound) for name, bound in found.constraints.items()},
+        alignment=alignment,
+        latents=latents,
     )
 
 
@@ -238,4 +274,5 @@ def explain_program(
         private=arguments.names,
         sites=found.sites,
         is_checked=found.is_checked,
+        alignment=alignment_of(found)[0],
     )
