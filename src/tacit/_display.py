@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-__all__ = ["Sheet", "html", "panel", "warning_of"]
+__all__ = ["CAUTION", "Sheet", "html", "panel", "warning_of"]
+
+CAUTION = "caution"
+"""The name of rows that nobody may overlook, although they are no warning."""
+
+_AMBER = ";color:#b26a00"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,7 @@ def panel(sheet: Sheet) -> "Panel":
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in sheet.rows:
-        table.add_row(Text(name), Text(value))
+        table.add_row(Text(name), Text(value, style="yellow" if name == CAUTION else ""))
     parts = [Text(sheet.warning, style="bold red"), table] if sheet.warning else [table]
     if sheet.table:
         below = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -73,7 +78,8 @@ def html(sheet: Sheet) -> str:
     cell = "padding:2px 14px 2px 0;text-align:left;vertical-align:top"
     rows = "".join(
         f'<tr><th scope="row" style="{cell};font-weight:normal;opacity:.7;white-space:nowrap">'
-        f'{escape(name)}</th><td style="{cell}">{escape(value)}</td></tr>'
+        f'{escape(name)}</th><td style="{cell}{_AMBER if name == CAUTION else ""}">'
+        f"{escape(value)}</td></tr>"
         for name, value in sheet.rows
     )
     below = "".join(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import _artefact, _check, _tree
+from tacit import _artefact, _check, _display, _tree
 from tacit.errors import IntervalWarning
 from tacit.typing import Params, Tree
 
@@ -133,7 +133,7 @@ class IntervalFacts:
             rows = [("intervals", f"corrected for privacy noise, which accounts for {text}")]
         elif self.caveats:
             rows = [("intervals", "not corrected for privacy noise")]
-        return rows + [("caution", caveat) for caveat in self.caveats]
+        return rows + [(_display.CAUTION, caveat) for caveat in self.caveats]
 
     @property
     def table(self) -> list[tuple[str, ...]]:

@@ -21,6 +21,7 @@ from tacit.studies import Recipe, load_fitted_table, read_study, run_folder
 RUN_FILES = {
     "study.toml", "schema.toml", "posterior.safetensors", "posterior.json", "statement.json",
     "statement.txt", "progress.json", "checkpoint.safetensors", "checkpoint.json",
+    "coefficients.csv",
 }  # fmt: skip
 
 

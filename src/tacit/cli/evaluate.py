@@ -25,6 +25,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.report.evaluation_panel import metric_rows
 from tacit.studies import Terms, certify_run, evaluate_run, load_fitted_table
 from tacit.studies.labelled import OWNERS_EYES
+from tacit.studies.run_folder import read_interval_facts
 from tacit.studies.study import read_table
 from tacit.studies.table_fit import prediction_table
 
@@ -77,6 +78,7 @@ def predict_command(
         typer.echo(result.to_csv(index=False, lineterminator="\n"), nl=False)
     else:
         typer.echo(f"wrote {output}: {len(result)} predictions")
+        note(*fitted.posterior.intervals.caveats)
         note(
             "predictions tell about the rows they are made for, which the run's promise does not"
             " cover.",
@@ -163,6 +165,7 @@ def evaluate_command(
         return
     console = Console(highlight=False, soft_wrap=True)
     _show(console, document)
+    note(*read_interval_facts(run).caveats)
     _show_terms(console, terms, document, run / "evaluation.json")
 
 

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from tacit import studies
+from tacit._display import CAUTION
 from tacit.cli import _options, note
 from tacit.cli.launch import CoordinatorOption, NumProcessesOption, ProcessIdOption, join
 from tacit.errors import InvalidArgumentError
@@ -22,6 +23,7 @@ from tacit.inference.chains import OnProgress
 from tacit.privacy.accounting.accountants import round_up
 from tacit.processes import is_coordinator, stop_processes, translating_lost_workers
 from tacit.studies import execute, read_study
+from tacit.studies.coefficients import is_linear
 from tacit.studies.execution import Interrupted
 from tacit.studies.study import make_study
 from tacit.studies.table_fit import TableFit
@@ -95,7 +97,12 @@ def fit_command(
         _show_interrupted(stopped, as_json=as_json)
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps({"output": str(output), "statement": dict(found.statement)}))
+        document = {
+            "output": str(output),
+            "statement": dict(found.statement),
+            "intervals": found.posterior.intervals.to_json(),
+        }
+        typer.echo(json.dumps(document))
     else:
         _show(found, output)
     stop_processes()
@@ -158,7 +165,15 @@ def _gentle_progress(name: str) -> Iterator[OnProgress]:
 def _show(found: TableFit, output: Path | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(found.statement_text, markup=False)
+    facts = found.posterior.intervals
+    if facts.rows:
+        console.print()
+    for name, text in facts.rows:
+        style = "yellow" if name == CAUTION else None
+        console.print(f"{name}: {text}", style=style, markup=False)
     console.print(f"\nwrote {output}: posterior, statement and schema, and no record", markup=False)
+    if is_linear(found.posterior.model):
+        console.print(f"90 % intervals of the coefficients are in {output}/coefficients.csv")
     console.print(
         f"next: tacit evaluate {output} test.csv --public, tacit report {output}",
         style="dim",

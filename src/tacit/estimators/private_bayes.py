@@ -104,6 +104,13 @@ class PrivateBayesClassifier(ClassifierMixin, TableEstimator):  # type: ignore[m
         np.put_along_axis(sets, order, needed, axis=1)
         return sets
 
+    def _with_labels(self, table: pd.DataFrame) -> pd.DataFrame:
+        if self.schema is not None or table.index.nlevels == 1:
+            return table
+        given = self.table_.schema.class_target.classes
+        names = dict(zip(given, self.classes_.tolist(), strict=True))
+        return table.rename(index=names, level="class")
+
     def _uncertainty(self, X: Any) -> ClassificationUncertainty[_Floats]:
         found = self._predicted(X)
         assert isinstance(found, ClassificationUncertainty)

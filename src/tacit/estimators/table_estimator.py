@@ -182,6 +182,32 @@ class TableEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         check_is_fitted(self)
         return jax.tree.map(np.asarray, self.table_.posterior.draws(num_draws, seed=seed))
 
+    def coefficients(self, level: float = 0.9) -> pd.DataFrame:
+        """Returns the coefficients of a linear model with their credible intervals, by name.
+
+        One row for each column of the encoded table, with ``unit``, ``mean``, ``std``, ``low``,
+        ``high`` and ``privacy_share``; of more than two classes each has its own rows. A
+        coefficient says how far the prediction (a number in the units of y, the log-odds of the
+        second of two classes, or the logit of each class) moves when the column moves by ``unit``.
+        ``privacy_share`` is the share of the interval's width that privacy noise accounts for; it
+        is missing where the posterior was not corrected for that noise.
+
+        Warns with `IntervalWarning` for every reason not to trust the intervals.
+
+        Args:
+          level: the posterior probability of each interval.
+
+        Raises:
+          InvalidArgumentError: where the model is a network, which has no coefficients: pass
+            ``hidden=()`` for a linear model.
+        """
+        check_is_fitted(self)
+        return self._with_labels(self.table_.coefficients(level, stacklevel=3))
+
+    def _with_labels(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Returns a table of coefficients in which classes are called as they were given."""
+        return table
+
     def _keep(self, table: TableFit) -> Self:
         self.table_ = table
         self.privacy_ = table.fit.statement

@@ -12,15 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tacit import _check
+import jax
+import pandas as pd
+
+from tacit import _check, _tree
 from tacit._artefact import write_json, write_text
 from tacit.data import Schema
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference import save_checkpoint
 from tacit.inference.chains import Checkpoint
+from tacit.intervals import IntervalFacts
+from tacit.models import Model
+from tacit.models.bayesian import model_from_spec
+from tacit.posterior import load_posterior
 from tacit.privacy.statement import read_statement, verify_statement
 from tacit.privacy.statement.fields import read_sealed_statement
 from tacit.privacy.statement.verification import Verification
+from tacit.rng import seeded_key
+from tacit.studies.coefficients import coefficient_table, is_linear
 from tacit.studies.study import Study
 from tacit.studies.table_fit import TableFit
 
@@ -28,17 +37,20 @@ __all__ = [
     "FinishedRun",
     "Reservation",
     "RunFolder",
+    "read_interval_facts",
     "read_run",
     "require_no_run",
     "reserved",
     "writes",
 ]
 
+_MOST_COEFFICIENTS = 200
+"""More of them would not be read."""
 
 _FILES = (
     "study.toml", "schema.toml", "posterior.safetensors", "posterior.json", "statement.json",
     "statement.txt", "progress.json", "checkpoint.safetensors", "checkpoint.json",
-    "evaluation.json", "certificate.json", "audit.json", "report.html",
+    "coefficients.csv", "evaluation.json", "certificate.json", "audit.json", "report.html",
 )  # fmt: skip
 
 
@@ -182,6 +194,8 @@ class FinishedRun:
       audit: what an empirical attack found.
       study: the text of ``study.toml``.
       schema: the text of ``schema.toml``.
+      intervals: what is known about credible intervals.
+      coefficients: those of a linear model of few parameters, with 90 % intervals.
     """
 
     name: str
@@ -193,6 +207,8 @@ class FinishedRun:
     audit: dict[str, Any] | None
     study: str | None
     schema: str | None
+    intervals: IntervalFacts
+    coefficients: pd.DataFrame | None
 
 
 def read_run(directory: str | os.PathLike[str]) -> FinishedRun:
@@ -204,7 +220,8 @@ def read_run(directory: str | os.PathLike[str]) -> FinishedRun:
     folder = Path(directory)
     if not folder.is_dir():
         raise TacitError(f"{folder} is not a directory. Give the folder of a run.")
-    statement = read_statement(folder)
+    statement, schema = read_statement(folder), _text(folder / "schema.toml")
+    intervals, coefficients = _coefficients(folder, schema)
     return FinishedRun(
         name=folder.resolve().name,
         statement=statement,
@@ -214,8 +231,37 @@ def read_run(directory: str | os.PathLike[str]) -> FinishedRun:
         certificate=_json(folder / "certificate.json", dict),
         audit=_json(folder / "audit.json", dict),
         study=_text(folder / "study.toml"),
-        schema=_text(folder / "schema.toml"),
+        schema=schema,
+        intervals=intervals,
+        coefficients=coefficients,
     )
+
+
+def read_interval_facts(directory: str | os.PathLike[str]) -> IntervalFacts:
+    """Returns what a run says about its intervals, without the parts of their widths."""
+    document = _json(Path(directory) / "posterior.json", dict) or {}
+    facts = document.get("intervals") or {}
+    return IntervalFacts(caveats=tuple(facts.get("caveats", ())))
+
+
+def _coefficients(folder: Path, schema: str | None) -> tuple[IntervalFacts, pd.DataFrame | None]:
+    facts = read_interval_facts(folder)
+    spec = (_json(folder / "posterior.json", dict) or {}).get("model")
+    try:
+        # A large network is not read for what the report does not show of it.
+        model = None if spec is None else model_from_spec(spec)
+        is_shown = model is not None and is_linear(model) and _size(model) <= _MOST_COEFFICIENTS
+        if not is_shown or not (folder / "posterior.safetensors").exists():
+            return facts, None
+        posterior = load_posterior(folder)
+    except InvalidArgumentError:  # a part of somebody's own that was not imported
+        return facts, None
+    columns = None if schema is None else Schema.from_toml(schema)
+    return posterior.intervals, coefficient_table(posterior, columns, level=0.9)
+
+
+def _size(model: Model) -> int:
+    return _tree.size(jax.eval_shape(model.init, seeded_key(0)))
 
 
 def _text(file: Path) -> str | None:

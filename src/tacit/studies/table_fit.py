@@ -30,6 +30,7 @@ from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.statement.fields import statement_from_json
 from tacit.samplers import sampler_from_spec, sampler_spec
+from tacit.studies.coefficients import coefficient_table, is_linear
 from tacit.studies.preparation import Prepared, Recipe, prepare
 from tacit.tables import OnHost
 from tacit.tables.distributed import Distributed
@@ -98,6 +99,23 @@ class FittedTable:
         """The privacy statement as JSON-able data."""
         return self.posterior.statement
 
+    def coefficients(self, level: float = 0.9, *, stacklevel: int = 2) -> pd.DataFrame:
+        """Returns the coefficients of a linear model with their credible intervals, by name.
+
+        See `coefficient_table`. Warns with `IntervalWarning` for every reason not to trust the
+        intervals, which are corrected for privacy noise where ``privacy_share`` is a number.
+
+        Args:
+          level: the posterior probability of each interval.
+          stacklevel: whose line the warnings name; by default the caller's.
+
+        Raises:
+          InvalidArgumentError: where the model is a network with hidden layers.
+        """
+        table = coefficient_table(self.posterior, self.schema, level=level)
+        self.posterior.intervals.warn(stacklevel=stacklevel + 1)
+        return table
+
     def predict(self, frame: pd.DataFrame, *, num_draws: int | None = None) -> Predicted:
         """Returns what the posterior says of each row; numbers are in the user's units.
 
@@ -139,7 +157,8 @@ class TableFit(FittedTable):
         """Writes a run directory; no record is in it.
 
         ``study.toml`` (recipe and budget as executed), ``schema.toml``, the posterior, the
-        statement as JSON and text, ``progress.json`` and the last checkpoint. Warns with
+        statement as JSON and text, ``progress.json``, the last checkpoint, and, of a linear model,
+        ``coefficients.csv`` with 90 % intervals and the caveats about them. Warns with
         `PrivacyWarning` when the statement promises nothing, or the noise was seeded.
         """
         folder = Path(directory)
@@ -157,6 +176,10 @@ class TableFit(FittedTable):
             )
             + "\n",
         }
+        if is_linear(self.posterior.model):
+            table = coefficient_table(self.posterior, self.schema, level=0.9)
+            table["caveats"] = " ".join(self.posterior.intervals.caveats)
+            texts["coefficients.csv"] = table.to_csv(lineterminator="\n", float_format="%.6g")
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
         self.fit.statement.save(folder)
