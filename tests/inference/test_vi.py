@@ -5,11 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import VI, LowRank, MeanField, Plan, fit
-from tacit.inference.vi import RecordDraws, SharedDraws, variational_objective
+from tacit.inference.vi import (
+    AlignedDraws,
+    RecordDraws,
+    SharedDraws,
+    late_average,
+    variational_objective,
+)
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.posterior import load_posterior, predict
 from tacit.privacy.budget import Budget
@@ -44,21 +51,26 @@ def records():
     return Record(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight))
 
 
-@pytest.mark.parametrize(
-    ("guide", "num_particles"),
-    [(MeanField(init_std=0.3), 1), (MeanField(init_std=0.3), 3), (LowRank(rank=2), 1)],
-    ids=["one draw", "three draws", "low rank"],
-)
-def test_a_step_clips_the_average_over_draws_and_adds_the_divergence_over_n(
-    guide, num_particles, records
+GUIDES = [(MeanField(init_std=0.3), 1), (MeanField(init_std=0.3), 3), (LowRank(rank=2), 1)]
+IDS = ["one draw", "three draws", "low rank"]
+
+
+@pytest.mark.parametrize("draws", [AlignedDraws(), SharedDraws()], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize(("guide", "num_particles"), GUIDES, ids=IDS)
+def test_a_step_clips_what_it_asks_for_and_adds_the_divergence_over_n(
+    guide, num_particles, draws, records
 ):
+    # The gradient at three draws, of a third of the loss each, is shorter than that at one.
+    is_aligned = isinstance(draws, AlignedDraws)
+    clip_norm = CLIP_NORM / num_particles**0.5 if is_aligned else CLIP_NORM
     method = VI(
         release=GaussianSum(
-            sampling=FullBatch(num_records=NUM_RECORDS), clip_norm=CLIP_NORM, noise_multiplier=0.0
+            sampling=FullBatch(num_records=NUM_RECORDS), clip_norm=clip_norm, noise_multiplier=0.0
         ),
         optimizer=optax.sgd(1.0),
         guide=guide,
         num_particles=num_particles,
+        draws=draws,
     )
     kernel = method.build(model)
     state, key = jax.jit(kernel.init)(seeded_key(0)), seeded_key(1)
@@ -66,14 +78,14 @@ def test_a_step_clips_the_average_over_draws_and_adds_the_divergence_over_n(
 
     # The same by hand, for each record, from the formulas.
     shared_key, _ = jax.random.split(key)
-    objective = variational_objective(model, guide, num_particles, SharedDraws())
+    objective = variational_objective(model, guide, num_particles, draws)
     noises = jax.jit(objective.shared)(shared_key)
 
-    def loss(params, record):
-        each = [
-            -record.weight * model.log_likelihood(guide.draw(params, noise), record, key)
-            for noise in noises
-        ]
+    def drawn(params):
+        return [guide.draw(params, noise) for noise in noises]
+
+    def loss(drawn, record):
+        each = [-record.weight * model.log_likelihood(one, record, key) for one in drawn]
         return sum(each) / num_particles
 
     def divergence(params):
@@ -82,21 +94,140 @@ def test_a_step_clips_the_average_over_draws_and_adds_the_divergence_over_n(
 
     @jax.jit
     def by_hand(params):
-        gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))(params, records)
+        if is_aligned:
+            asked, transposed = jax.vjp(drawn, params)
+            loss_of = loss
+        else:
+            asked, transposed = params, lambda total: (total,)
+            loss_of = lambda params, record: loss(drawn(params), record)  # noqa: E731
+        gradients = jax.vmap(jax.grad(loss_of), in_axes=(None, 0))(asked, records)
         norms = jax.vmap(optax.tree.norm)(gradients)
-        factors = jnp.minimum(1.0, CLIP_NORM / norms)
-        total = jax.tree.map(
-            lambda g, k: jnp.tensordot(factors, g, axes=1) + k,
-            gradients,
-            jax.grad(divergence)(params),
-        )
+        factors = jnp.minimum(1.0, clip_norm / norms)
+        clipped = jax.tree.map(lambda g: jnp.tensordot(factors, g, axes=1), gradients)
+        (total,) = transposed(clipped)
+        total = jax.tree.map(jnp.add, total, jax.grad(divergence)(params))
         return norms, jax.tree.map(lambda w, g: w - g / NUM_RECORDS, params, total)
 
     norms, wanted = by_hand(state.params)
-    assert 0 < jnp.sum(norms > CLIP_NORM) < NUM_RECORDS  # some are clipped, some are not
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), after.params, wanted
+    assert 0 < jnp.sum(norms > clip_norm) < NUM_RECORDS  # some are clipped, some are not
+    close(after.params, wanted)
+
+
+def close(found, wanted, *, rtol=1e-4, atol=1e-5):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), found, wanted)
+
+
+class Opaque:
+    """A prior whose expectation nobody knows."""
+
+    def __call__(self, params):
+        return model.log_prior(params)
+
+
+@pytest.mark.parametrize("prior", [model.log_prior, Opaque()], ids=["known", "by Monte Carlo"])
+@pytest.mark.parametrize(("guide", "num_particles"), GUIDES, ids=IDS)
+def test_without_clip_and_noise_a_step_is_the_same_whatever_records_are_asked_for(
+    guide, num_particles, prior, records
+):
+    def after(draws):
+        method = VI.non_private(
+            sampling=FullBatch(num_records=NUM_RECORDS),
+            optimizer=optax.sgd(1.0),
+            guide=guide,
+            num_particles=num_particles,
+            draws=draws,
+        )
+        kernel = method.build(model._replace(log_prior=prior))
+        state = jax.jit(kernel.init)(seeded_key(0))
+        assert state.evidence is None
+        return jax.jit(kernel.step)(seeded_key(1), state, records)[0].params
+
+    close(after(AlignedDraws()), after(SharedDraws()))
+
+
+def private_method(**settings):
+    release = GaussianSum(
+        sampling=FullBatch(num_records=NUM_RECORDS), clip_norm=CLIP_NORM, noise_multiplier=2.0
     )
+    return VI(**{"release": release, "optimizer": optax.sgd(0.1)} | settings)
+
+
+@pytest.mark.parametrize(("guide", "num_particles"), GUIDES, ids=IDS)
+def test_a_private_step_notes_where_it_asked_and_what_the_engine_answered(
+    guide, num_particles, records, monkeypatch
+):
+    answers = []
+    ask = GaussianSum.gradient
+
+    def spy(self, key, loss, params, data, **overrides):
+        answers.append((params, ask(self, key, loss, params, data, **overrides)))
+        return answers[-1][1]
+
+    monkeypatch.setattr(GaussianSum, "gradient", spy)
+    method = private_method(guide=guide, num_particles=num_particles)
+    kernel = method.build(model)
+
+    @jax.jit
+    def step(state):
+        answers.clear()
+        state, _ = kernel.step(seeded_key(1), state, records)
+        return state, list(answers)
+
+    state, (((asked, _), (answer, _)),) = step(jax.jit(kernel.init)(seeded_key(0)))
+    evidence = kernel.evidence(state)
+    assert len(asked) == num_particles
+    flat = [jnp.stack([ravel_pytree(one)[0] for one in part]) for part in (asked, answer)]
+    np.testing.assert_allclose(evidence.points[0], flat[0].mean(axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(evidence.gradients[0], flat[1].sum(axis=0), rtol=1e-5, atol=1e-5)
+    assert float(evidence.variances[0]) == pytest.approx(
+        num_particles * method.release.noise_std**2, rel=1e-5
+    )
+    assert int(evidence.num_steps) == 1
+    assert kernel.engine == method.release
+
+
+def test_only_aligned_private_runs_of_small_models_note_anything():
+    for method, network in (
+        (private_method(draws=SharedDraws()), model),
+        (private_method(), classifier(hidden=(64,))),
+        (VI.non_private(sampling=FullBatch(num_records=2), optimizer=optax.sgd(0.1)), model),
+    ):
+        assert jax.eval_shape(method.build(network).init, seeded_key(0)).evidence is None
+
+
+def test_the_posterior_keeps_the_average_in_which_late_steps_weigh_more(records):
+    kernel = private_method(averaging=2.0).build(model)
+    state, step = jax.jit(kernel.init)(seeded_key(0)), jax.jit(kernel.step)
+    iterates = []
+    for at in range(4):
+        state, _ = step(jax.random.fold_in(seeded_key(1), at), state, records)
+        iterates.append(state.params)
+    # The weights of a power of two: t (t + 1) for the t-th of 4.
+    weights = np.array([2, 6, 12, 20]) / 40
+    wanted = jax.tree.map(lambda *w: sum(a * b for a, b in zip(weights, w, strict=True)), *iterates)
+    close(kernel.retain(state), MeanField().retained(wanted))
+
+
+@pytest.mark.parametrize("num_steps", [1000])
+def test_the_average_is_as_noisy_as_one_over_the_last_44_per_cent(num_steps):
+    def add(average, at):
+        step, latest = at
+        return late_average(average, latest, step, power=3.0), None
+
+    # Linear, so the weights are what is left of each unit impulse.
+    weights, _ = jax.lax.scan(
+        add, jnp.zeros(num_steps), (jnp.arange(num_steps), jnp.eye(num_steps))
+    )
+    assert float(weights.sum()) == pytest.approx(1.0, rel=1e-4)
+    assert 1 / float((weights**2).sum()) == pytest.approx(7 / 16 * num_steps, rel=0.01)
+
+
+def test_without_averaging_the_posterior_keeps_the_last_step(records):
+    kernel = private_method(averaging=None).build(model)
+    state = jax.jit(kernel.init)(seeded_key(0))
+    state, _ = jax.jit(kernel.step)(seeded_key(1), state, records)
+    assert state.average is None
+    close(kernel.retain(state), MeanField().retained(state.params))
 
 
 def explained(guide):
@@ -167,6 +298,11 @@ def test_a_run_without_privacy_says_so():
 def test_no_particles_are_refused():
     with pytest.raises(InvalidArgumentError, match="num_particles"):
         VI.non_private(sampling=FullBatch(num_records=2), optimizer=optax.sgd(0.1), num_particles=0)
+
+
+def test_a_negative_power_of_the_average_is_refused():
+    with pytest.raises(InvalidArgumentError, match="averaging"):
+        private_method(averaging=-1.0)
 
 
 def test_a_layer_as_wide_as_the_table_is_long_is_no_table_in_the_first_run_nor_in_the_second():

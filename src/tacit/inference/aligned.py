@@ -8,7 +8,7 @@ many as their square; the noise grows with what is released, and so does what a 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,22 +20,20 @@ from tacit.typing import Key, Params, Scalar, Tree
 
 __all__ = ["AlignedObjective", "aligned_gradient"]
 
-_Shared: TypeAlias = Any
-
 
 class AlignedObjective(NamedTuple):
-    """What variational inference minimises, with what records see of it told apart.
+    """What variational inference minimises in one step, with what records see of it told apart.
 
     Attributes:
-      draws: what records see: a list of draws, made of the optimised parameters and of what the
-        records of a batch share. No record is in it.
+      draws: what records see in this step: a list of draws, as a function of the optimised
+        parameters. No record is in it.
       record_loss: the loss of one record, averaged over draws; clipped.
       regulariser: divergence and entropy; exact, outside the clip, no data.
     """
 
-    draws: Callable[[Params, _Shared], list[Params]]
+    draws: Callable[[Params], list[Params]]
     record_loss: Callable[[list[Params], Tree, Key], Scalar]
-    regulariser: Callable[[Params, _Shared], Scalar]
+    regulariser: Callable[[Params], Scalar]
 
 
 def aligned_gradient(
@@ -43,7 +41,6 @@ def aligned_gradient(
     release: GaussianSum,
     objective: AlignedObjective,
     params: Params,
-    shared: _Shared,
     records: Tree,
     *,
     evidence: Evidence | None = None,
@@ -62,15 +59,12 @@ def aligned_gradient(
       release: the engine.
       objective: whose gradient.
       params: where: the guide's parameters.
-      shared: what the records of the batch share.
       records: the table.
       evidence: what was noted so far; the same with this release is returned. None stays None.
       clip_norm: replaces the configured one.
     """
-    wide, transposed = jax.vjp(
-        lambda params: objective.draws(params, shared), _tree.at_least_float32(params)
-    )
-    like = jax.eval_shape(objective.draws, params, shared)
+    wide, transposed = jax.vjp(objective.draws, _tree.at_least_float32(params))
+    like = jax.eval_shape(objective.draws, params)
     draws = jax.tree.map(lambda draw, shape: draw.astype(shape.dtype), wide, like)
     if evidence is None:
         estimate = release.gradient(key, objective.record_loss, draws, records, clip_norm=clip_norm)
@@ -83,7 +77,7 @@ def aligned_gradient(
         variance = len(draws) * release.noise_variance(clip_norm=clip_norm)
         evidence = noted(evidence, _mean(wide), _sum(estimate), variance, share)
     (gradient,) = transposed(estimate)
-    exact = jax.grad(objective.regulariser)(params, shared)
+    exact = jax.grad(objective.regulariser)(params)
     return jax.tree.map(jnp.add, gradient, exact), evidence
 
 

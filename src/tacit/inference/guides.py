@@ -276,8 +276,7 @@ class LowRank:
 
 @jax.custom_jvp
 def _softplus(rho: Array) -> Array:
-    """Returns ``log(1 + exp(rho))`` in half the time of ``jax.nn.softplus``, which guards against
-    infinities."""
+    # In half the time of jax.nn.softplus, which guards against infinities.
     return jnp.maximum(rho, 0) + jnp.log1p(jnp.exp(-jnp.abs(rho)))
 
 

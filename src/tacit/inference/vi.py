@@ -262,25 +262,25 @@ class VI(OneRelease):
             return of_guide
         plain = objective_of(model)
 
-        def draws(params: Params, shared: list[Any]) -> list[Params]:
-            return [self.guide.draw(params, noise) for noise in shared]
-
         def record_loss(draws: list[Params], record: Record, key: Key) -> Scalar:
             keys = jax.random.split(jax.random.split(key)[0], self.num_particles)
             return _average_loss(plain, draws, record, keys)
-
-        aligned = AlignedObjective(draws, record_loss, objective.regulariser)
 
         def of_draws(
             key: Key, state: VIState, records: Record, clip_norm: Scalar | float | None
         ) -> tuple[Tree, Evidence | None]:
             shared_key, release_key = jax.random.split(key)
+            noises = objective.shared(shared_key)
+            aligned = AlignedObjective(
+                lambda params: [self.guide.draw(params, noise) for noise in noises],
+                record_loss,
+                lambda params: objective.regulariser(params, noises),
+            )
             return aligned_gradient(
                 release_key,
                 self.release,
                 aligned,
                 state.params,
-                objective.shared(shared_key),
                 records,
                 evidence=state.evidence,
                 clip_norm=clip_norm,

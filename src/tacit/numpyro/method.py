@@ -151,10 +151,10 @@ class DPSVIState(NamedTuple):
     A state is there to be used once. A statement counts the steps that led to *one* state: two
     steps from the same state are two releases, and it knows of one of them. Publish what comes of
     one, or add up the costs of both, as a ledger does. Outside compiled code `DPSVI` warns of it;
-    inside, nothing can be seen. Steps from one state never share their noise, unless they are the
-    same in every bit of parameters, records and mask: outside compiled code each draws its own,
-    inside it follows from all of these and the secret key. Printed or pickled, a state is without its
-    secret key; one that is read back has a new one.
+    inside, nothing can be seen. Steps from one state never share their noise, unless what they ask
+    for is the same in every bit of state, records and mask: outside compiled code each draws its
+    own, inside it follows from all of these and the secret key. Printed or pickled, a state is
+    without its secret key; one that is read back has a new one.
 
     Attributes:
       optim_state: of the optimiser; may be published.
@@ -339,7 +339,6 @@ class ProgramSVI:
                     self.release,
                     _aligned(model, objective, shared),
                     params,
-                    shared,
                     records,
                     evidence=state.evidence,
                 )
@@ -395,10 +394,16 @@ def _chosen(is_new: Scalar, new: StepState, old: StepState) -> StepState:
 
 
 def _aligned(program: SplitProgram, objective: Objective, shared: Key) -> AlignedObjective:
+    def draws(params: Params) -> list[Params]:
+        return program.draws(params, shared)
+
     def record_loss(draws: list[Params], record: Sequence[Array], key: Key) -> Scalar:
         return -program.seen_term(draws, shared, record, key)
 
-    return AlignedObjective(program.draws, record_loss, objective.regulariser)
+    def regulariser(params: Params) -> Scalar:
+        return objective.regulariser(params, shared)
+
+    return AlignedObjective(draws, record_loss, regulariser)
 
 
 def program_objective(program: SplitProgram) -> Objective:

@@ -74,9 +74,8 @@ class SharedLatents:
             for name, shape in self.shapes.items()
             if name not in self.seen
         }
-        densities = _densities(
-            self.program, {**unseen, **draw}, self.modules, key, rows, record_key
-        )
+        values = {**unseen, **draw}
+        densities = _densities(self.program, values, self.modules, (key, record_key), rows)
         return sum(densities.values(), start=jnp.zeros(()))
 
 
@@ -98,15 +97,22 @@ def _densities(
     program: GuidedProgram,
     latents: Latents,
     modules: Mapping[str, Any],
-    key: Key,
+    keys: tuple[Key, Key],
     rows: Sequence[Array],
-    record_key: Key,
 ) -> dict[str, Scalar]:
-    """Returns the log density of each site in the record plate."""
+    """Returns the log density of each site in the record plate.
+
+    Args:
+      program: model and guide.
+      latents: all that records share, unconstrained.
+      modules: what modules with random weights keep beside them.
+      keys: of the particle and of the record.
+      rows: the records.
+    """
     args, kwargs = program.build(rows)
-    _, model = program.with_rows(rows[0].shape[0], record_key)
+    _, model = program.with_rows(rows[0].shape[0], keys[1])
     # The model's key is that of `GuidedProgram.run`, for what it draws beside the latents.
-    model = seed(model, jax.random.split(key)[0])
+    model = seed(model, jax.random.split(keys[0])[0])
     model = substitute(model, substitute_fn=partial(_unconstrain_reparam, latents))
     densities, sites = compute_log_probs(model, args, kwargs, dict(modules))
     return {name: value for name, value in densities.items() if program.is_of_records(sites[name])}
@@ -177,7 +183,7 @@ def _seen(
     keys = jax.random.split(jax.random.key(0))
 
     def densities(**latents: Array) -> dict[str, Scalar]:
-        return _densities(found.program, latents, modules, keys[0], found.blank, keys[1])
+        return _densities(found.program, latents, modules, (keys[0], keys[1]), found.blank)
 
     origins = eval_provenance(densities, **shapes)
     leaves = jax.tree.leaves(origins, is_leaf=lambda value: isinstance(value, frozenset))
