@@ -27,6 +27,7 @@ from experiments.cells import Experiment, Measured, Settings, main
 from experiments.regression_model import NUM_TRAIN, gaussian_process, network
 from tacit import metrics
 from tacit.inference.method import Method
+from tacit.inference.vi import SharedDraws
 from tacit.metrics.scores import mse
 from tacit.models import Model
 from tacit.typing import Array, Record
@@ -60,6 +61,8 @@ def method(settings: Settings) -> Method:
             optimizer=optimizer,
             guide=guide,
             num_particles=settings["num_particles"],
+            draws=SharedDraws(),
+            averaging=None,
         )
     return tacit.SGD(release=release, optimizer=optimizer)
 

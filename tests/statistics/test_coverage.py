@@ -174,6 +174,7 @@ def test_the_intervals_of_private_variational_inference_leave_out_the_noise_of_i
         release=engine(NEVER, noise_multiplier),
         optimizer=optax.sgd(contraction * NUM_RECORDS / NORMAL.precision),
         guide=tacit.MeanField(init_std=NORMAL.precision**-0.5),
+        averaging=None,
     )
     plan = tacit.Plan(method=method, num_steps=60)
     simulated = simulate(plan, NORMAL, num_sets=NUM_SETS, seed=2)
