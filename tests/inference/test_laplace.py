@@ -177,7 +177,7 @@ def test_noise_widens_the_covariance_by_the_formula():
     curvature = x.T @ x / STD**2
     noisy = curvature + noise_std**2 * np.eye(DIM)
     precision = curvature @ np.linalg.solve(noisy, curvature) + np.eye(DIM) / PRIOR_STD**2
-    np.testing.assert_allclose(covariance_of(kernel, state), np.linalg.inv(precision), rtol=0.02)
+    np.testing.assert_allclose(covariance_of(kernel, state), np.linalg.inv(precision), rtol=0.02, atol=5e-5)
 
 
 def test_noise_of_batches_widens_the_covariance_too():
