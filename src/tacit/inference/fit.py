@@ -1,6 +1,7 @@
 """Fitting: check, run a plan on private records, state what it cost, keep the posterior."""
 
 import datetime
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from tacit import _display
 from tacit.errors import InvalidArgumentError
 from tacit.inference.chains import Checkpoint, OnProgress
 from tacit.inference.compilation import compiled_kernel
+from tacit.inference.corrected import corrected
 from tacit.inference.method import Kernel
 from tacit.inference.plan import Plan, calibrate_steps
 from tacit.inference.run import ChainRun, Course, Start
@@ -141,6 +143,8 @@ def fit(
         kept=_members_as_chains(compiled.kernel, checkpoint.kept),
         statement=statement.to_json(),
     )
+    if math.isfinite(statement.epsilon):
+        posterior = corrected(posterior, compiled.kernel, checkpoint.states, records)
     return Fit(
         posterior=posterior,
         statement=statement,
