@@ -14,6 +14,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.inference.chains import ProgressBar
 from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import require_private_guide
+from tacit.numpyro.correction import correction_of
 from tacit.numpyro.method import DPSVIState, PrivateLoss
 from tacit.numpyro.posterior import ProgramPosterior
 from tacit.numpyro.program import PreparedProgram, is_traced, prepared_program, takes
@@ -348,12 +349,25 @@ class DPSVI:
         return self.statement(svi_state).epsilon
 
     def posterior(self, svi_state: DPSVIState) -> ProgramPosterior:
-        """Returns what may be published: parameters and statement, with the program's functions."""
+        """Returns what may be published: parameters and statement, with the program's functions.
+
+        Its parameters are averaged over the run, and its draws of the latents are corrected for the
+        privacy noise where the releases allow it.
+
+        Guarantee:
+          Post-processing of releases; no record is read.
+        """
+        prepared = self._require_prepared()
+        correction = correction_of(
+            prepared.program, prepared.resolved.method.release, svi_state.evidence
+        )
         return ProgramPosterior(
             model=self.model,
             guide=self.guide,
-            params=self.get_params(svi_state),
+            params=prepared.program.constrain(svi_state.average),
             statement=self.statement(svi_state).to_json(),
+            corrected=correction.draws,
+            intervals=correction.intervals,
         )
 
     # ---- How it is done ----
