@@ -1,5 +1,6 @@
 """Corrected posteriors: draws given all releases of a run, and what is known of their intervals."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from tacit.inference.noise_aware import (
     releases_in,
 )
 from tacit.intervals import IntervalFacts, Parts
-from tacit.models import Model
+from tacit.models import MLP, Model
 from tacit.models.base import IntegrableLogPrior
 from tacit.posterior import Posterior
 from tacit.rng import seeded_key
@@ -30,7 +31,7 @@ from tacit.samplers import Points
 from tacit.tables.base import as_table
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
-__all__ = ["FlatDraws", "corrected", "flat_draws", "prior_site"]
+__all__ = ["MOST_NEGATIVE", "FlatDraws", "caveats_of", "corrected", "flat_draws", "prior_site"]
 
 _DRAWS_A_COMPONENT = 10
 _NUM_UPDATES = 60
@@ -43,9 +44,12 @@ held the truth in 60 to 80 % of cases; below, in 80 to 94 %."""
 
 _UNLIKELY = 1e-3
 _LEAST_SHARE = 0.98
-_MOST_NEGATIVE = 3
+MOST_NEGATIVE = 3
 """Directions in which the loss of one record bends down. Regressions have none; a scale that is
 learnt has one or two; a network with hidden layers has about one for each active unit."""
+
+# What runs a few times at most: compiling it well would take longer than that.
+_compiled_once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree) -> Posterior:
@@ -80,7 +84,7 @@ def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree)
         kept=jax.tree.map(lambda leaf: leaf[None], kept),
         intervals=IntervalFacts(
             parts=_parts(found, lambda std: unflat(jnp.asarray(std, jnp.float32))),
-            caveats=_caveats(found),
+            caveats=caveats_of(found),
         ),
         raw=posterior,
     )
@@ -116,16 +120,24 @@ def _obstacle(model: Model, kernel: Kernel, has_evidence: bool, records: Tree) -
 
 
 def _is_network(model: Model, records: Tree) -> bool:
-    """Whether the loss of a made-up record bends down in many directions."""
-    record = as_table(records).record
+    """Whether a model has hidden layers, by its description or else by the loss of a record."""
+    if model.spec is not None:
+        network = model.spec["network"]
+        network = network.get("head", network)
+        return network["kind"] != MLP.__name__ or bool(network["hidden"])
+    return _most_negative(model, as_table(records).record) > MOST_NEGATIVE
+
+
+def _most_negative(model: Model, record: Tree) -> int:
+    """Returns in how many directions the loss of a made-up record bends down, at most."""
     template = jax.eval_shape(model.init, seeded_key(0))
     flat, unflat = ravel_pytree(
         _tree.at_least_float32(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), template))
     )
     loss = objective_of(model).record_loss
 
-    @jax.jit
-    def negative(key: Key) -> Array:
+    @_compiled_once
+    def num_negative(key: Key) -> Array:
         point_key, record_key, loss_key = jax.random.split(key, 3)
         made_up = _made_up(record, record_key)
         point = jax.random.normal(point_key, flat.shape)
@@ -133,8 +145,7 @@ def _is_network(model: Model, records: Tree) -> bool:
         values = jnp.linalg.eigvalsh((hessian + hessian.T) / 2)
         return jnp.sum(values < -1e-3 * jnp.max(jnp.abs(values)))
 
-    counts = [int(negative(key)) for key in jax.random.split(seeded_key(0), 3)]
-    return max(counts) > _MOST_NEGATIVE
+    return max(int(num_negative(key)) for key in jax.random.split(seeded_key(0), 3))
 
 
 def _made_up(record: Tree, key: Key) -> Tree:
@@ -148,7 +159,7 @@ def _made_up(record: Tree, key: Key) -> Tree:
     return jax.tree.unflatten(treedef, [leaf(*each) for each in zip(leaves, keys, strict=True)])
 
 
-def _caveats(found: NoiseAware) -> tuple[str, ...]:
+def caveats_of(found: NoiseAware) -> tuple[str, ...]:
     """Returns why the intervals are not to be trusted, as far as the releases tell."""
     caveats = []
     share, error = found.share
@@ -251,7 +262,7 @@ def _is_gaussian(log_prior: Callable[[Params], Scalar], template: Params) -> boo
     """Whether a log prior is quadratic, flat ones included."""
     flat, unflat = ravel_pytree(_tree.at_least_float32(template))
 
-    @jax.jit
+    @_compiled_once
     def changes(key: Key) -> tuple[Array, Array]:
         gradient = jax.grad(lambda w: log_prior(unflat(w)))
         one, other = jax.random.normal(key, (2, flat.size))
