@@ -6,8 +6,7 @@ is all that `tacit.inference.noise_aware` needs: the posterior given these relea
 of the guide, at no privacy cost.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,21 +17,28 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 from numpyro.infer.initialization import init_to_uniform
 
+from tacit.inference.corrected import MOST_NEGATIVE, caveats_of, flat_draws, prior_site
 from tacit.inference.evidence import MAX_PARAMETERS, Evidence
-from tacit.inference.noise_aware import Matrix, NoiseAware, Vector, noise_aware, releases_in
+from tacit.inference.noise_aware import (
+    Components,
+    Matrix,
+    NoiseAware,
+    Vector,
+    noise_aware,
+    releases_in,
+)
 from tacit.intervals import IntervalFacts, Parts
 from tacit.models.programs.alignment import SharedLatents
+from tacit.models.programs.arguments import made_up_records
 from tacit.models.programs.model import ProgramPrior
 from tacit.models.programs.split import SplitProgram
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
-from tacit.typing import Array, Params, Scalar
+from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["Correction", "correction_of"]
 
-_NUM_DRAWS = 1000
 _NUM_ROUNDS = 3
-_NUM_SITES = 64
 
 
 class Correction(NamedTuple):
@@ -53,6 +59,9 @@ def correction_of(
 ) -> Correction:
     """Returns the posterior given a run's releases, or why the guide's own stays.
 
+    Guarantee:
+      Post-processing of releases; no record is read.
+
     Args:
       program: what was run.
       release: the engine of the gradients.
@@ -60,30 +69,67 @@ def correction_of(
     """
     if not release.is_private:
         return Correction(None, IntervalFacts())
-    if program.latents is None:
-        return _guides_own(f"they could not be corrected, because {program.alignment.obstacle}")
-    if evidence is None:
-        return _guides_own(
-            "they could not be corrected, because records see"
-            f" {program.alignment.num_drawn} numbers, more than the {MAX_PARAMETERS} whose"
-            " curvature can be learnt from noisy gradients"
-        )
-    if int(evidence.num_steps) == 0:
-        return _guides_own("no step was made")
+    obstacle = _obstacle(program, evidence)
+    if obstacle is not None or evidence is None or program.latents is None:
+        return _guides_own(obstacle)
     space = _Space.of(program.latents)
-    releases = releases_in(jax.tree.map(lambda leaf: leaf[None], evidence), release)
     prior = _MarginalPrior(space)
-    found = noise_aware(releases, prior)
-    draws = prior.joint_draws(found, np.random.default_rng(0))
+    seen = noise_aware(releases_in(jax.tree.map(lambda leaf: leaf[None], evidence), release), prior)
+    found = prior.joint(seen)
+    if not np.all(np.isfinite(found.components.covariances)):
+        return _guides_own("the releases are not finite")
+    draws = flat_draws(found, space.prior, space.zeros)
     return Correction(
         space.constrained(jnp.asarray(draws, jnp.float32)),
-        IntervalFacts(parts=_parts(space, prior, found)),
+        IntervalFacts(parts=_parts(space, found), caveats=caveats_of(seen)),
     )
 
 
-def _guides_own(why: str) -> Correction:
-    caveat = f"The intervals are those of the guide and leave out the privacy noise: {why}."
+def _obstacle(program: SplitProgram, evidence: Evidence | None) -> str | None:
+    """Returns why the guide's draws cannot be corrected; None where they can."""
+    if program.latents is None:
+        return program.alignment.obstacle
+    if evidence is None:
+        return (
+            f"records see {program.alignment.num_drawn} numbers, and noise can be included for at"
+            f" most {MAX_PARAMETERS}"
+        )
+    if int(evidence.num_steps) == 0:
+        return "no step was made"
+    if _bends_down(program.latents):
+        return "the likelihood is not quadratic in the latents, as in a network or a mixture"
+    return None
+
+
+def _guides_own(obstacle: str | None) -> Correction:
+    caveat = (
+        "Intervals are those of the guide; they do not include the privacy noise, because"
+        f" {obstacle}. They may be far too narrow or too wide."
+    )
     return Correction(None, IntervalFacts(caveats=(caveat,)))
+
+
+def _bends_down(latents: SharedLatents) -> bool:
+    """Whether the loss of a made-up record bends down in many directions."""
+    names = latents.seen
+    zeros = {name: jnp.zeros(latents.shapes[name].shape) for name in names}
+    flat, unflat = ravel_pytree(zeros)
+
+    @jax.jit
+    def negative(key: Key, rows: list[Array]) -> Array:
+        point_key, own_key = jax.random.split(key)
+        point = jax.random.normal(point_key, flat.shape)
+
+        def loss(point: Array) -> Scalar:
+            return -latents.log_density(unflat(point), key, rows, own_key)
+
+        values = jnp.linalg.eigvalsh(jax.hessian(loss)(point))
+        return jnp.sum(values < -1e-3 * jnp.max(jnp.abs(values)))
+
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in latents.blank]
+    keys = jax.random.split(seeded_key(0), 3)
+    made_up = zip(keys, made_up_records(shapes), strict=False)
+    return max(int(negative(key, rows)) for key, rows in made_up) > MOST_NEGATIVE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,46 +167,8 @@ class _Space:
 
     def constrained(self, flat: Array) -> dict[str, Array]:
         """Returns flat draws in the spaces of the sites."""
-        unflat = ravel_pytree(self.zeros)[1]
+        _, unflat = ravel_pytree(self.zeros)
         return self.prior.constrained(jax.vmap(unflat)(flat))
-
-    def gaussian_prior(self, mean: Vector, covariance: Matrix) -> tuple[Matrix, Vector]:
-        """Returns precision and linear term of the Gaussian that stands for the prior.
-
-        They are the expected curvature of the negative log prior, and the expected gradient, at a
-        posterior of this mean and covariance: what variational inference takes of a prior.
-        """
-        values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0))
-        gradient, curvature = (
-            np.asarray(part, np.float64)
-            for part in self._moments(
-                jnp.asarray(mean, jnp.float32), jnp.asarray(root, jnp.float32)
-            )
-        )
-        values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
-        precision = (vectors * np.maximum(values, 0)) @ vectors.T
-        return precision, precision @ mean + gradient
-
-    @functools.cached_property
-    def _moments(self) -> Callable[[Array, Array], tuple[Array, Array]]:
-        unflat = ravel_pytree(self.zeros)[1]
-
-        def log_density(flat: Array) -> Scalar:
-            return self.prior(unflat(flat))
-
-        @jax.jit
-        def moments(mean: Array, root: Array) -> tuple[Array, Array]:
-            half = jax.random.normal(seeded_key(0), (_NUM_SITES // 2, len(mean)))
-
-            def at(offset: Array) -> tuple[Array, Array]:
-                point = mean + root @ offset
-                return jax.grad(log_density)(point), -jax.hessian(log_density)(point)
-
-            gradients, curvatures = jax.lax.map(at, jnp.concatenate([half, -half]))
-            return gradients.mean(0), curvatures.mean(0)
-
-        return moments
 
 
 class _MarginalPrior:
@@ -171,62 +179,61 @@ class _MarginalPrior:
     """
 
     def __init__(self, space: _Space) -> None:
-        self._site, self._seen = space.gaussian_prior, space.seen
-        self._precision, self._linear = np.eye(len(space.seen)), np.zeros(len(space.seen))
+        self._site = prior_site(space.prior, space.zeros)
+        self._seen, self._others = np.flatnonzero(space.seen), np.flatnonzero(~space.seen)
+        size = len(space.seen)
+        self._precision, self._linear = np.eye(size), np.zeros(size)
 
     def __call__(self, mean: Vector, covariance: Matrix) -> tuple[Matrix, Vector]:
         """Returns precision and linear term for what records see."""
-        for _ in range(1 if self._seen.all() else _NUM_ROUNDS):
-            self._precision, self._linear = self._site(*self.joint(mean, covariance))
-        given, shift, _ = self._conditional()
-        across = self._precision[np.ix_(self._seen, ~self._seen)]
+        for _ in range(_NUM_ROUNDS if len(self._others) else 1):
+            self._precision, self._linear = self._site(*self._moments(mean, covariance))
+        slope, intercept, _ = self._conditional()
+        across = self._precision[np.ix_(self._seen, self._others)]
         own = self._precision[np.ix_(self._seen, self._seen)]
-        return own + across @ given, self._linear[self._seen] - across @ shift
+        return own + across @ slope, self._linear[self._seen] - across @ intercept
 
-    def joint(self, mean: Vector, covariance: Matrix) -> tuple[Vector, Matrix]:
-        """Returns mean and covariance of all latents, from those of what records see."""
-        given, shift, within = self._conditional()
-        whole_mean, whole = np.empty(len(self._seen)), np.empty((len(self._seen),) * 2)
-        whole_mean[self._seen], whole_mean[~self._seen] = mean, shift + given @ mean
-        across = given @ covariance
-        whole[np.ix_(self._seen, self._seen)] = covariance
-        whole[np.ix_(~self._seen, self._seen)] = across
-        whole[np.ix_(self._seen, ~self._seen)] = across.T
-        whole[np.ix_(~self._seen, ~self._seen)] = within + across @ given.T
+    def joint(self, found: NoiseAware) -> NoiseAware:
+        """Returns the posterior of all latents, from that of what records see."""
+        moments = [self._moments(*component) for component in zip(*found.components, strict=True)]
+        return found._replace(
+            components=Components(
+                np.array([mean for mean, _ in moments]),
+                np.array([covariance for _, covariance in moments]),
+            ),
+            curvature=self._embedded(found.curvature),
+            noise=self._embedded(found.noise),
+            prior_precision=self._precision,
+            prior_linear=self._linear,
+        )
+
+    def _moments(self, mean: Vector, covariance: Matrix) -> tuple[Vector, Matrix]:
+        slope, intercept, within = self._conditional()
+        seen, others = self._seen, self._others
+        whole_mean = np.empty(len(self._linear))
+        whole_mean[seen], whole_mean[others] = mean, intercept + slope @ mean
+        across = slope @ covariance
+        whole = self._embedded(covariance)
+        whole[np.ix_(others, seen)], whole[np.ix_(seen, others)] = across, across.T
+        whole[np.ix_(others, others)] = within + across @ slope.T
         return whole_mean, whole
 
-    def joint_draws(self, found: NoiseAware, generator: np.random.Generator) -> Matrix:
-        """Returns draws of all latents from a posterior of what records see."""
-        means, covariances = found.components
-        which = np.arange(_NUM_DRAWS) % len(means)
-        given, shift, within = self._conditional()
-        draws = np.empty((_NUM_DRAWS, len(self._seen)))
-        normal = generator.normal(size=draws.shape)
-        roots = np.linalg.cholesky(covariances)[which]
-        seen = means[which] + np.einsum("kij,kj->ki", roots, normal[:, self._seen])
-        root = np.linalg.cholesky(within)
-        draws[:, self._seen] = seen
-        draws[:, ~self._seen] = shift + seen @ given.T + normal[:, ~self._seen] @ root.T
-        return draws
-
-    @property
-    def precision(self) -> Matrix:
-        """Of the Gaussian that stands for the joint prior."""
-        return self._precision
+    def _embedded(self, matrix: Matrix) -> Matrix:
+        whole = np.zeros_like(self._precision)
+        whole[np.ix_(self._seen, self._seen)] = matrix
+        return whole
 
     def _conditional(self) -> tuple[Matrix, Vector, Matrix]:
         """Slope, intercept and covariance of what is not seen given what is."""
-        others = ~self._seen
-        values, vectors = np.linalg.eigh(self._precision[np.ix_(others, others)])
-        within = (vectors / np.maximum(values, 1e-6)) @ vectors.T
-        slope = -within @ self._precision[np.ix_(others, self._seen)]
-        return slope, within @ self._linear[others], within
+        values, basis = np.linalg.eigh(self._precision[np.ix_(self._others, self._others)])
+        within = (basis / np.maximum(values, 1e-6)) @ basis.T
+        slope = -within @ self._precision[np.ix_(self._others, self._seen)]
+        return slope, within @ self._linear[self._others], within
 
 
-def _parts(space: _Space, prior: _MarginalPrior, found: NoiseAware) -> Parts:
+def _parts(space: _Space, found: NoiseAware) -> Parts:
     """Returns standard deviations in the spaces of the sites, to first order around the mean."""
-    mean, covariance = prior.joint(found.mean, found.covariance)
-    at = jnp.asarray(mean, jnp.float32)
+    at = jnp.asarray(found.mean, jnp.float32)
     _, unflat = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], space.constrained(at[None])))
 
     def values(flat: Array) -> Array:
@@ -234,26 +241,31 @@ def _parts(space: _Space, prior: _MarginalPrior, found: NoiseAware) -> Parts:
 
     slopes = np.asarray(jax.jacfwd(values)(at), np.float64)
 
-    def stds(whole: Matrix) -> Params:
-        variances = np.einsum("ki,ij,kj->k", slopes, whole, slopes)
+    def of_covariance(covariance: Matrix) -> Params:
+        variances = np.einsum("ki,ij,kj->k", slopes, covariance, slopes)
         return unflat(jnp.asarray(np.sqrt(np.maximum(variances, 0)), jnp.float32))
 
-    seen = np.ix_(space.seen, space.seen)
-    likelihood, noise = np.zeros_like(covariance), np.zeros_like(covariance)
-    likelihood[seen] = found.curvature
-    inverse = np.linalg.inv(found.curvature)
-    noise[seen] = inverse @ found.noise @ inverse
+    def of_precision(precision: Matrix) -> Params:
+        variances, basis = np.linalg.eigh(precision)
+        is_known = variances > 1e-12 * max(float(variances.max()), 1e-300)
+        along = (slopes @ basis) ** 2
+        with np.errstate(divide="ignore"):
+            known = along[:, is_known] @ (1 / variances[is_known])
+        is_unknown = (along[:, ~is_known] > 1e-9 * along.sum(1, keepdims=True)).any(1)
+        return unflat(jnp.asarray(np.where(is_unknown, np.inf, np.sqrt(known)), jnp.float32))
+
+    # The noise moves the centre of what records see, and with it that of all other latents.
+    total = found.prior_precision + found.curvature
+    inverse = np.linalg.inv(total)
+    likelihood = np.linalg.pinv(found.curvature, hermitian=True)
+    seen = likelihood @ found.noise @ likelihood
+    moved = inverse @ found.noise @ inverse
+    is_seen = np.diag(found.curvature) > 0
+    privacy = np.where(np.outer(is_seen, is_seen), seen, moved)
     return Parts(
-        total=stds(covariance),
-        without_privacy=stds(np.linalg.inv(prior.precision + likelihood)),
-        prior=stds(_inverse(prior.precision)),
-        data=stds(_inverse(likelihood)),
-        privacy=stds(noise),
+        total=of_covariance(found.covariance),
+        without_privacy=of_precision(total),
+        prior=of_precision(found.prior_precision),
+        data=of_precision(found.curvature),
+        privacy=of_covariance(privacy),
     )
-
-
-def _inverse(precision: Matrix) -> Matrix:
-    """The inverse, huge in directions of which the precision says nothing."""
-    values, vectors = np.linalg.eigh(precision)
-    largest = max(float(values.max()), 1e-12)
-    return (vectors / np.maximum(values, 1e-12 * largest)) @ vectors.T
