@@ -19,6 +19,8 @@ from tacit.inference.evidence import Evidence, evidence_of, first_evidence
 from tacit.inference.method import Kernel, Objective, add_regulariser, declare
 from tacit.inference.vi import late_average
 from tacit.models.programs.split import SplitProgram
+from tacit.privacy.clipping import explain_clipping
+from tacit.privacy.clipping.gradient import ClippingReport
 from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import fresh_key
@@ -31,6 +33,7 @@ __all__ = [
     "ProgramSVI",
     "SVIInfo",
     "StepState",
+    "explain_clipping_of",
     "program_objective",
     "released_loss",
 ]
@@ -404,6 +407,24 @@ def _aligned(program: SplitProgram, objective: Objective, shared: Key) -> Aligne
         return objective.regulariser(params, shared)
 
     return AlignedObjective(draws, record_loss, regulariser)
+
+
+def explain_clipping_of(program: SplitProgram) -> ClippingReport:
+    """Returns how the gradients that a step releases are clipped; no record is read."""
+    key, objective = jax.random.key(0), program_objective(program)
+    params = jax.eval_shape(program.init, key)
+    record = [leaf[0] for leaf in program.blank]
+
+    def of_params(params: Params, record: Sequence[Array], own: Key) -> Scalar:
+        return objective.record_loss(params, key, record, own)
+
+    if program.latents is None:
+        found = explain_clipping(of_params, params, record)
+    else:
+        aligned = _aligned(program, objective, key)
+        draws = jax.eval_shape(aligned.draws, params)
+        found = explain_clipping(aligned.record_loss, draws, record)
+    return replace(found, released=f"{program.alignment}.")
 
 
 def program_objective(program: SplitProgram) -> Objective:

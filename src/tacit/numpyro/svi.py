@@ -15,7 +15,7 @@ from tacit.inference.chains import ProgressBar
 from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import require_private_guide
 from tacit.numpyro.correction import correction_of
-from tacit.numpyro.method import DPSVIState, PrivateLoss
+from tacit.numpyro.method import DPSVIState, PrivateLoss, explain_clipping_of
 from tacit.numpyro.posterior import ProgramPosterior
 from tacit.numpyro.program import PreparedProgram, is_traced, prepared_program, takes
 from tacit.numpyro.progress import Counter, evaluated_loss, run_steps, statement_of, take_step
@@ -31,6 +31,7 @@ from tacit.privacy.accounting.accountants import DEFAULT_ACCOUNTANT
 from tacit.privacy.budget import Ledger
 from tacit.privacy.clipping import Flat
 from tacit.privacy.clipping.bounds import Clipping
+from tacit.privacy.clipping.gradient import ClippingReport
 from tacit.privacy.sampling import Sampling
 from tacit.privacy.statement import Statement
 from tacit.typing import Array, Key, Params, Scalar
@@ -347,6 +348,13 @@ class DPSVI:
     def epsilon(self, svi_state: DPSVIState) -> float:
         """Returns the epsilon of `statement`, at the delta of the settings."""
         return self.statement(svi_state).epsilon
+
+    def explain_clipping(self) -> ClippingReport:
+        """Returns what gradients are released with respect to, and how each part is clipped.
+
+        `init` or `run` must have been called; no record is read.
+        """
+        return explain_clipping_of(self._require_prepared().program)
 
     def posterior(self, svi_state: DPSVIState) -> ProgramPosterior:
         """Returns what may be published: parameters and statement, with the program's functions.

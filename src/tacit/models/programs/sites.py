@@ -1,7 +1,7 @@
 """Sites: what an abstract run says of each statement of a program, and how it is treated."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -19,6 +19,7 @@ __all__ = [
     "SiteFacts",
     "SiteTrace",
     "Traced",
+    "aligned_sites",
     "describe_sites",
     "in_plate",
     "look_at",
@@ -266,6 +267,18 @@ class Alignment:
             "Gradients are released with respect to the guide's parameters"
             f" ({self.num_params} numbers), because {self.obstacle}"
         )
+
+
+def aligned_sites(
+    sites: tuple[ProgramSite, ...], alignment: Alignment | None
+) -> tuple[ProgramSite, ...]:
+    """Returns the sites with what an aligned release changes: nobody is asked about parameters."""
+    if alignment is None or alignment.obstacle is not None:
+        return sites
+    reason = "its gradient follows from that at the shared draw"
+    return tuple(
+        replace(site, reason=reason) if site.treatment == _OPTIMISED else site for site in sites
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

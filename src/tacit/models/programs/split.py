@@ -15,7 +15,7 @@ from tacit.models.programs.alignment import SharedLatents, alignment_of
 from tacit.models.programs.analysis import analyse_program
 from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import GuidedProgram, ProgramRun, initial_params
-from tacit.models.programs.sites import Alignment, ProgramReport, ProgramSite
+from tacit.models.programs.sites import Alignment, ProgramReport, ProgramSite, aligned_sites
 from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["SplitProgram", "explain_program", "split_program"]
@@ -218,7 +218,7 @@ def split_program(
     assert alignment is not None
     return SplitProgram(
         program=found.program,
-        sites=found.sites,
+        sites=aligned_sites(found.sites, alignment),
         num_particles=num_particles,
         is_checked=found.is_checked,
         blank=found.blank,
@@ -268,11 +268,12 @@ def explain_program(
     """
     arguments = split_arguments(args, kwargs, public=public, signature=signature_of(model))
     found = analyse_program(model, guide, arguments, plate=plate)
+    alignment, _ = alignment_of(found)
     return ProgramReport(
         plate=found.program.plate,
         num_records=arguments.num_records,
         private=arguments.names,
-        sites=found.sites,
+        sites=aligned_sites(found.sites, alignment),
         is_checked=found.is_checked,
-        alignment=alignment_of(found)[0],
+        alignment=alignment,
     )

@@ -298,14 +298,19 @@ class ClippingReport:
     Attributes:
       parameters: one entry for each leaf; empty where the reference is used for all.
       fallback: why the reference is used for all, or empty.
+      released: a sentence on what the gradients are with respect to, where that is not obvious.
     """
 
     parameters: tuple[ParameterPath, ...]
     fallback: str = ""
+    released: str = ""
 
     def __str__(self) -> str:
+        return "\n".join(filter(None, [self.released, *self._lines()]))
+
+    def _lines(self) -> list[str]:
         if self.fallback:
-            return f"All per-record gradients are formed: {self.fallback}."
+            return [f"All per-record gradients are formed: {self.fallback}."]
         rows = [
             (path.name, "x".join(map(str, path.shape)) or "scalar", path.how, path.num_formed)
             for path in self.parameters
@@ -319,7 +324,7 @@ class ClippingReport:
             for row in rows
         ]
         advice = [f"{path.name}: {path.advice}" for path in self.parameters if path.advice]
-        return "\n".join(lines + advice)
+        return lines + advice
 
 
 def explain_clipping(loss: RecordLoss, params: Params, record: Tree) -> ClippingReport:
