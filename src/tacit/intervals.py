@@ -16,9 +16,7 @@ from tacit.typing import Params, Tree
 
 __all__ = [
     "CredibleInterval",
-    "Interval",
     "IntervalFacts",
-    "Intervals",
     "Parts",
     "equal_tailed",
     "parameter_names",
@@ -64,13 +62,20 @@ class Parts(NamedTuple):
     @property
     def columns(self) -> tuple[str, ...]:
         """The headings of `rows`."""
-        return ("standard deviation", "posterior", "prior", "data", "privacy noise", "its share")
+        return (
+            "standard deviation",
+            "posterior",
+            "prior",
+            "data",
+            "privacy noise",
+            "share of width",
+        )
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
         """The standard deviations as text: of each parameter, or their median and range if many.
 
-        The last column is the share of the interval's width that privacy is responsible for.
+        The last column is the share of the interval's width that privacy noise accounts for.
 
         Example:
           >>> stds = Parts(total={"slope": jnp.array(2.0)},
@@ -175,10 +180,6 @@ class IntervalFacts:
         """
         for caveat in self.caveats:
             warnings.warn(caveat, IntervalWarning, stacklevel=stacklevel)
-
-
-# The names under which the method files know them.
-Interval, Intervals = CredibleInterval, IntervalFacts
 
 
 def equal_tailed(draws: Tree, *, level: float) -> CredibleInterval:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 _NUM_PREDICTED = 250
-"""Corrected draws are independent: so many predict as well as all, in a quarter of the time."""
+"""Corrected draws hardly depend on each other: so many predict as well as all, and faster."""
 
 _NUM_FOR_QUANTILES, _MOST_NUMBERS = 1000, 10**8
 
@@ -85,7 +85,7 @@ class Posterior:
     def chains(self) -> Tree:
         """The states that the method's own chains retained, which is what diagnostics look at.
 
-        Corrected draws are independent by construction, and say nothing about convergence.
+        Corrected draws are drawn anew, and say nothing about convergence.
         """
         return self.kept if self.raw is None else self.raw.kept
 
@@ -97,7 +97,7 @@ class Posterior:
             text = f"{self.num_chains * self.num_kept} draws corrected for privacy noise"
         text += f", {size} parameters each, epsilon {epsilon}"
         if self.intervals.caveats:
-            text += ", intervals not to be trusted"
+            text += ", intervals with caveats"
         return f"Posterior({text})"
 
     def __rich__(self) -> "Panel":
@@ -113,7 +113,7 @@ class Posterior:
         rows = [
             ("states", f"{made.num_chains} x {made.num_kept} (chains x states)"),
             ("parameters", f"{size:,} in each state"),
-            ("drawn by", type(self.sampler).__name__),
+            ("drawn by", type(made.sampler).__name__),
             ("epsilon", str(promise.get("epsilon_text", "unknown"))),
         ]
         rows += [
@@ -122,7 +122,9 @@ class Posterior:
             if key in promise
         ]
         if self.raw is not None:
-            rows.insert(1, ("draws", f"{self.num_chains * self.num_kept:,}, from these states"))
+            rows.insert(
+                1, ("draws", f"{self.num_chains * self.num_kept:,}, corrected for privacy noise")
+            )
         rows += self.intervals.rows
         warning = _display.warning_of(
             epsilon=promise.get("epsilon"),

@@ -53,7 +53,9 @@ def test_a_full_run_is_shown_in_full(full_run):
     assert "To do so:" not in page
     for part in ("84.0\N{NO-BREAK SPACE}%", "CROWN", "no violation found", "few records"):
         assert part in page
-    assert page.count("<figure>") == 7  # epsilon, trade-off, reliability, 2 + 1, certificate
+    # Epsilon, trade-off, reliability, coefficients, 2 + 1, certificate.
+    assert page.count("<figure>") == 8
+    # The coefficients have a table beside them.
     assert page.count("The same as a table") == 7
 
 
@@ -61,7 +63,7 @@ def test_what_is_missing_is_said_in_one_line_each(bare_run):
     page = write_report(bare_run).read_text("utf-8")
     for verb in ("evaluate", "certify", "audit", "report run/ --ledger", "fit"):
         assert f"<code>tacit {verb}" in page
-    assert page.count("<figure>") == 1
+    assert page.count("<figure>") == 2  # trade-off and coefficients
 
 
 @pytest.mark.parametrize("kind", ["full", "bare"])

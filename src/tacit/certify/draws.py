@@ -252,8 +252,9 @@ def robust_draws(
 
     Guarantee:
       Where draws are independent (Gaussian posteriors, fresh dropout masks), the probability is
-      above ``lower`` with confidence ``level``, for each input. The states of a chain depend on
-      each other: there ``share`` is exact for these states, and ``lower`` says nothing more.
+      above ``lower`` with confidence ``level``, for each input. The states of a chain, and draws
+      that were corrected for privacy noise, depend on each other: there ``share`` is exact for
+      the draws that `tacit.predict` uses, and ``lower`` says nothing more.
 
     Args:
       posterior: of an `MLP` or a `CNN` that classifies.

@@ -76,6 +76,8 @@ def chart_axes(
     y_limits: tuple[float, float],
     x_is_share: bool = False,
     y_is_share: bool = False,
+    height: int = _HEIGHT,
+    left: int = _LEFT,
 ) -> Axes:
     """Returns empty axes in the style of the page, about five ticks on each.
 
@@ -86,16 +88,18 @@ def chart_axes(
       y_limits: where the vertical axis starts and ends.
       x_is_share: whether its numbers are shown as percentages.
       y_is_share: whether its numbers are shown as percentages.
+      height: of the drawing; all are equally wide.
+      left: room for what is written beside the vertical axis.
 
     Example:
       >>> axes = chart_axes("steps", "epsilon", x_limits=(0, 430), y_limits=(0, 1))
       >>> [float(tick) for tick in axes.get_xticks()]
       [0.0, 100.0, 200.0, 300.0, 400.0]
     """
-    figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)
+    figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72)
     figure.patch.set_visible(False)
-    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-    axes = figure.add_axes((_LEFT / _WIDTH, _BOTTOM / _HEIGHT, width / _WIDTH, height / _HEIGHT))
+    width, tall = _WIDTH - left - _RIGHT, height - _TOP - _BOTTOM
+    axes = figure.add_axes((left / _WIDTH, _BOTTOM / height, width / _WIDTH, tall / height))
     axes.patch.set_visible(False)
     axes.spines[["top", "left", "right"]].set_visible(False)
     axes.spines["bottom"].set_color(SOFT)
@@ -112,7 +116,7 @@ def chart_axes(
     )
     axes.xaxis.set_major_formatter(share if x_is_share else plain)
     axes.yaxis.set_major_formatter(share if y_is_share else plain)
-    across, below, above = (_LEFT + width / 2) / _WIDTH, 6 / _HEIGHT, 1 - 13 / _HEIGHT
+    across, below, above = (left + width / 2) / _WIDTH, 6 / height, 1 - 13 / height
     for x, y, label, place in (
         (across, below, x_label, "center"),
         (4 / _WIDTH, above, y_label, "left"),
@@ -180,7 +184,8 @@ def _inline(figure: Figure, title: str) -> str:
         part.tag = part.tag.rpartition("}")[2]
         part.attrib = dict(_kept(part, used))
         part.tail = None
-    svg.attrib = {"viewBox": f"0 0 {_WIDTH} {_HEIGHT}", "role": "img", "aria-label": title}
+    width, height = (round(72 * inches) for inches in figure.get_size_inches())
+    svg.attrib = {"viewBox": f"0 0 {width} {height}", "role": "img", "aria-label": title}
     for defs in svg.findall("defs"):  # a stylesheet, which would be that of the whole page
         svg.remove(defs)
     heading = ElementTree.Element("title")
@@ -337,17 +342,13 @@ def _tidy(axes: Axes) -> None:
 
 
 def _draw_legend(figure: Figure, *, num_columns: int) -> None:
-    dot = Line2D([], [], color=_INK, marker="o", markersize=4, linewidth=1)
-    diagonal = Line2D([], [], color=_GREY, linewidth=1, linestyle=(0, (4, 3)))
-    dashed = Line2D([], [], color=_INK, linewidth=1.2, linestyle="--")
-    solid = Line2D([], [], color=_INK, linewidth=1.2)
     entries = {
-        "calibrated": diagonal,
-        "bin, 95 % interval": dot,
+        "calibrated": Line2D([], [], color=_GREY, linewidth=1, linestyle=(0, (4, 3))),
+        "bin, 95 % interval": Line2D([], [], color=_INK, marker="o", markersize=4, linewidth=1),
         "overconfident": Patch(color=_OVER, alpha=0.5, linewidth=0),
         "underconfident": Patch(color=_UNDER, alpha=0.5, linewidth=0),
-        "mean confidence": dashed,
-        "overall accuracy": solid,
+        "mean confidence": Line2D([], [], color=_INK, linewidth=1.2, linestyle="--"),
+        "overall accuracy": Line2D([], [], color=_INK, linewidth=1.2),
     }
     figure.legend(
         handles=list(entries.values()),
@@ -360,7 +361,6 @@ def _draw_legend(figure: Figure, *, num_columns: int) -> None:
     )
 
 
-# Okabe and Ito's palette: told apart with any common colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 

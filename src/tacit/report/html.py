@@ -19,6 +19,7 @@ from tacit.inference.method import declarations
 from tacit.privacy.interpretation import explain_statement
 from tacit.privacy.statement.fields import statement_from_json
 from tacit.privacy.statement.text import promise, sections
+from tacit.report.interval_panel import interval_panel
 from tacit.report.panels import (
     LedgerPanel,
     audit_panel,
@@ -172,6 +173,7 @@ _SECTIONS = (
     ("summary", "In plain words"),
     ("privacy", "Privacy"),
     ("accuracy", "Accuracy"),
+    ("intervals", "Intervals"),
     ("uncertainty", "Uncertainty"),
     ("groups", "Groups"),
     ("robustness", "Robustness"),
@@ -241,6 +243,7 @@ def _rendered(run: FinishedRun, *, ledger: LedgerPanel | None) -> str:
         has_progress=run.progress is not None,
         ledger=ledger,
         evaluation=evaluation,
+        intervals=interval_panel(run),
         certificate=_part("certificate.json", certificate_panel, run.certificate),
         audit=_part("audit.json", audit_panel, run.audit),
         verification={"holds": run.verification.holds, "line": verified(run)},

@@ -256,8 +256,15 @@ def _coefficients(folder: Path, schema: str | None) -> tuple[IntervalFacts, pd.D
         posterior = load_posterior(folder)
     except InvalidArgumentError:  # a part of somebody's own that was not imported
         return facts, None
-    columns = None if schema is None else Schema.from_toml(schema)
-    return posterior.intervals, coefficient_table(posterior, columns, level=0.9)
+    return posterior.intervals, coefficient_table(posterior, _schema(schema), level=0.9)
+
+
+def _schema(text: str | None) -> Schema | None:
+    """The schema of a run; None where it cannot be read, since the report shows its text anyway."""
+    try:
+        return None if text is None else Schema.from_toml(text)
+    except InvalidArgumentError:
+        return None
 
 
 def _size(model: Model) -> int:
