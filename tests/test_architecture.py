@@ -62,7 +62,7 @@ ALLOWED = {
     "robust": {"models", "posterior", "samplers", "metrics"},
     "certify": {"robust", "models", "posterior", "samplers", "metrics"},
     "recalibration": {"privacy", "metrics"},
-    "numpyro": {"inference", "privacy", "models", "samplers", "_artefact"},
+    "numpyro": {"inference", "privacy", "models", "intervals", "samplers", "_artefact"},
     "synthetic": {"numpyro", "models", "data", "metrics"},
     "audit": {"inference", "privacy", "models", "posterior", "metrics"},
     "studies": {

@@ -373,3 +373,17 @@ def test_what_a_run_writes_holds_no_record(classes):
     stored = b"".join(path.read_bytes() for path in (classes / "run").iterdir())
     assert all(row.tobytes() not in stored for row in rows)
     assert all(str(value).encode() not in stored for value in frame.dose[:20])
+
+
+def test_a_fit_says_what_its_intervals_are(table):
+    told = fit("--epsilon", 5, "-o", "run").stdout
+    facts = load_fitted_table(table / "run").posterior.intervals
+    for name, text in facts.rows:
+        assert f"{name}: {text}" in told
+    assert "coefficients.csv" in told
+
+
+def test_programs_are_told_what_the_intervals_are(table):
+    told = json.loads(fit("--epsilon", 5, "-o", "run", "--json").stdout)
+    facts = load_fitted_table(table / "run").posterior.intervals
+    assert told["intervals"] == {"is_corrected": facts.is_corrected, "caveats": list(facts.caveats)}

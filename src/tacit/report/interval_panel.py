@@ -73,7 +73,7 @@ def interval_panel(run: FinishedRun) -> IntervalPanel | None:
     if len(table) > _MOST_DRAWN:
         words += f" The drawing shows the {_MOST_DRAWN} farthest from zero for their width."
     several = table.index.nlevels > 1
-    columns = tuple(table.index.names[:1]) * several + (
+    columns = (str(table.index.names[0]),) * several + (
         "coefficient",
         "change by",
         "mean",
