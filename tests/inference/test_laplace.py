@@ -177,7 +177,9 @@ def test_noise_widens_the_covariance_by_the_formula():
     curvature = x.T @ x / STD**2
     noisy = curvature + noise_std**2 * np.eye(DIM)
     precision = curvature @ np.linalg.solve(noisy, curvature) + np.eye(DIM) / PRIOR_STD**2
-    np.testing.assert_allclose(covariance_of(kernel, state), np.linalg.inv(precision), rtol=0.02, atol=5e-5)
+    np.testing.assert_allclose(
+        covariance_of(kernel, state), np.linalg.inv(precision), rtol=0.02, atol=5e-5
+    )
 
 
 def test_noise_of_batches_widens_the_covariance_too():
@@ -245,6 +247,8 @@ def test_a_long_run_keeps_its_last_releases():
     evidence = kernel.evidence(state)
     assert int(evidence.num_steps) == 40
     assert float(evidence.counts.sum()) == len(evidence.counts) < 40
+    # In the order in which they were made: the noise of the last is the smallest.
+    assert (np.diff(evidence.variances) < 0).all()
 
 
 @pytest.mark.parametrize("noise_multiplier", [10.0, 1e3, 1e5])
@@ -274,13 +278,12 @@ def test_the_clip_norm_leaves_the_share_of_records_that_was_asked_for():
 
 def test_a_private_fit_keeps_to_its_budget():
     release = GaussianSum(sampling=FULL, clip_norm=1.5, noise_multiplier=1.0)
-    method = Laplace(release=release, noise_schedule=Exponential(half_life=6.0))
+    method = Laplace(release=release)
     budget = Budget(epsilon=8.0, delta=1e-3)
     plan = calibrate(Plan(method=method, num_steps=6), budget)
     result = fit(plan, model_of("logistic"), records_of("logistic"), budget=budget, seed=0)
     assert 7.9 < float(result.statement.epsilon) <= 8.0
-    mean = flat(result.posterior.kept["mean"])
-    assert np.abs(mean - mode_of("logistic")).max() < 1.0
+    assert np.abs(flat(result.posterior.raw.kept["mean"]) - mode_of("logistic")).max() < 1.0
 
 
 @pytest.mark.parametrize(

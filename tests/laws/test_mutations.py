@@ -215,7 +215,7 @@ BUGS = {
         sys.modules["tacit.inference.sgd"],
         "descent",
         "mean = jax.tree.map(",
-        "potential_gradient(key, release, objective, state.params, records)\n"
+        "release(key, lambda record, key: record.y, records)\n"
         "        mean = jax.tree.map(",
         cost("SGD"),
     ),
@@ -229,8 +229,8 @@ BUGS = {
     "a record leaked into State": (
         SGLD,
         "build",
-        "SGLDState(params, state.step + 1)",
-        "SGLDState(params, state.step + records.y[0])",
+        "SGLDState(params, state.step + 1, evidence)",
+        "SGLDState(params, state.step + records.y[0], evidence)",
         silence("SGLD fixed noise"),
     ),
     "a ratio that is not counted": (

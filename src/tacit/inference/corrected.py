@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.stats import chi2
 
 from tacit import _tree
-from tacit.inference.evidence import MAX_PARAMETERS
+from tacit.inference.evidence import MAX_PARAMETERS, has_hidden_layers
 from tacit.inference.method import Kernel, objective_of
 from tacit.inference.noise_aware import (
     Matrix,
@@ -23,7 +23,7 @@ from tacit.inference.noise_aware import (
     releases_in,
 )
 from tacit.intervals import IntervalFacts, Parts
-from tacit.models import MLP, Model
+from tacit.models import Model
 from tacit.models.base import IntegrableLogPrior
 from tacit.posterior import Posterior
 from tacit.rng import seeded_key
@@ -109,22 +109,20 @@ def _obstacle(model: Model, kernel: Kernel, has_evidence: bool, records: Tree) -
             f"the model has {size:,} parameters, and noise can be included for at most"
             f" {MAX_PARAMETERS} (for a network, fit the last layer on fixed features)"
         )
-    if not has_evidence or kernel.engine is None:
-        return "that is not known for this method"
     if _is_network(model, records):
         return (
             "the likelihood of a network with hidden layers is not quadratic in its parameters"
             " (fit the last layer on fixed features instead)"
         )
+    if not has_evidence or kernel.engine is None:
+        return "it is not known how for this method"
     return None
 
 
 def _is_network(model: Model, records: Tree) -> bool:
     """Whether a model has hidden layers, by its description or else by the loss of a record."""
     if model.spec is not None:
-        network = model.spec["network"]
-        network = network.get("head", network)
-        return network["kind"] != MLP.__name__ or bool(network["hidden"])
+        return has_hidden_layers(model)
     return _most_negative(model, as_table(records).record) > MOST_NEGATIVE
 
 

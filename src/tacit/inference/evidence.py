@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit import _tree
+from tacit.models import MLP, Model
 from tacit.privacy.clipping import Flat
 from tacit.privacy.mechanism import GaussianSum
 from tacit.typing import Array, Key, Params, RecordLoss, Scalar, Tree
@@ -22,6 +23,7 @@ __all__ = [
     "Evidence",
     "evidence_of",
     "first_evidence",
+    "has_hidden_layers",
     "noted",
     "probed_gradient",
 ]
@@ -66,17 +68,28 @@ class Evidence(NamedTuple):
     curvature_variances: Array | None = None
 
 
-def first_evidence(params: Params, release: GaussianSum) -> Evidence | None:
+def first_evidence(
+    params: Params, release: GaussianSum, model: Model | None = None
+) -> Evidence | None:
     """Returns evidence without a release.
 
-    Returns None where a release has no noise that would have to be counted, and where a model has
-    too many parameters.
+    Returns None where a release has no noise that would have to be counted, where a model has too
+    many parameters, and where its description has hidden layers: no quadratic fits a network.
     """
     size = _tree.size(params)
-    if size > MAX_PARAMETERS or not release.is_private:
+    if size > MAX_PARAMETERS or not release.is_private or has_hidden_layers(model):
         return None
     zeros, row = jnp.zeros((_NUM_BLOCKS, size)), jnp.zeros(_NUM_BLOCKS)
     return Evidence(zeros, zeros, row, row, row, jnp.zeros((), jnp.int32))
+
+
+def has_hidden_layers(model: Model | None) -> bool:
+    """Whether a model's description has hidden layers; False where it has no description."""
+    if model is None or model.spec is None:
+        return False
+    network = model.spec["network"]
+    network = network.get("head", network)
+    return network["kind"] != MLP.__name__ or bool(network["hidden"])
 
 
 def evidence_of(state: Any) -> Evidence | None:

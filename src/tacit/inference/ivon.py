@@ -13,8 +13,8 @@ from tacit.inference.method import (
     OneRelease,
     TableSettings,
     declare,
+    noted_gradient,
     objective_of,
-    potential_gradient,
 )
 from tacit.inference.schedules import Constant, Schedule
 from tacit.models import Model
@@ -140,7 +140,7 @@ class IVON(OneRelease):
             wide = _tree.at_least_float32(mean)
             precision = jax.tree.map(lambda m: jnp.full_like(m, self.init_std**-2), wide)
             nothing = jax.tree.map(jnp.zeros_like, wide)
-            evidence = first_evidence(mean, self.release)
+            evidence = first_evidence(mean, self.release, model)
             return IVONState(mean, precision, nothing, jnp.zeros((), jnp.int32), evidence)
 
         def step(key: Key, state: IVONState, records: Record) -> tuple[IVONState, IVONInfo]:
@@ -150,7 +150,7 @@ class IVON(OneRelease):
                 draw_key, {"mean": jax.tree.map(jnp.zeros_like, std), "std": std}
             )
             drawn = jax.tree.map(lambda m, d: (m + d).astype(m.dtype), state.mean, offset)
-            gradient, evidence = potential_gradient(
+            gradient, evidence = noted_gradient(
                 release_key, self.release, objective, drawn, records, evidence=state.evidence
             )
             if isinstance(log_prior, IntegrableLogPrior):

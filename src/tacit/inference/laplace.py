@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.evidence import MAX_PARAMETERS, PROBE, Evidence
+from tacit.inference.evidence import MAX_PARAMETERS, PROBE, Evidence, has_hidden_layers
 from tacit.inference.langevin import ScheduledNoise
 from tacit.inference.method import (
     Kernel,
@@ -23,7 +23,8 @@ from tacit.inference.method import (
     declare,
     objective_of,
 )
-from tacit.inference.schedules import Constant, Exponential, Schedule
+from tacit.inference.quadratic import TINY, Quadratic, triangle_of
+from tacit.inference.schedules import Exponential, Schedule
 from tacit.models import Model
 from tacit.privacy.clipping import Flat
 from tacit.privacy.mechanism import GaussianSum
@@ -42,12 +43,6 @@ _NUM_KEPT = 32
 
 _CHUNK_NUMBERS = 2**22
 """How many numbers of per-record curvatures are held at once: 16 MB."""
-
-_CHANGE = 4.0
-"""How fast the curvature changes: relatively, over a distance at which the loss of a record changes
-by half a nat."""
-
-_TINY = 1e-20
 
 
 class LaplaceState(NamedTuple):
@@ -107,10 +102,13 @@ class Laplace(OneRelease):
       release: the engine: sampling, clip and noise. The clip norm is that of gradient and curvature
         together (`clip_norm_for`). The noise multiplier belongs to the first step.
       curvature_scale: the curvature enters the release times ``curvature_scale / clip_norm``. A
-        larger number gives it less noise and gradients less room.
+        larger number gives it less noise and gradients less room. In a logistic regression whose
+        inputs have norms up to ``clip_norm``, up to 3.33 takes no room at all: where a gradient is
+        long, its curvature is small.
       max_step: the longest step, as the root mean square change of a record's loss to second order.
-      noise_schedule: factor of the noise multiplier at each step. First releases are made far from
-        the mode, where they say little: they may be noisier.
+      noise_schedule: factor of the noise multiplier at each step. The first releases are made far
+        from the mode, where they say less: they may be noisier. The default halves the noise in
+        ten steps, which is a good length.
 
     Example:
       >>> import tacit
@@ -125,7 +123,7 @@ class Laplace(OneRelease):
       ...     budget=tacit.Budget.non_private())
       >>> mean = jax.tree.map(lambda leaf: leaf[0, 0], fit.posterior.kept["mean"])
       >>> np.round(mean["network"]["dense_0"]["kernel"][:, 0], 2)
-      array([ 1., -2.], dtype=float32)
+      Array([ 1., -2.], dtype=float32)
 
     Reference:
       MacKay, "A practical Bayesian framework for backpropagation networks" (1992); Bernstein,
@@ -135,7 +133,7 @@ class Laplace(OneRelease):
 
     curvature_scale: float = 3.0
     max_step: float = 1.0
-    noise_schedule: Schedule = field(default_factory=Constant)
+    noise_schedule: Schedule = field(default_factory=lambda: Exponential(half_life=10.0))
 
     def __post_init__(self) -> None:
         _check.positive(curvature_scale=self.curvature_scale)
@@ -190,9 +188,7 @@ class Laplace(OneRelease):
 
         @jax.jit
         def norms(start: Params) -> Array:
-            flat, _ = ravel_pytree(_tree.at_least_float32(start))
             gradients, curvatures = jax.vmap(query, in_axes=(None, 0, 0))(start, synthetic, keys)
-            del flat
             g, h = jnp.sum(gradients**2, axis=1), jnp.sum(curvatures**2, axis=1)
             # The least C with  g + (curvature_scale / C)^2 h <= C^2.
             return jnp.sqrt((g + jnp.sqrt(g**2 + 4 * curvature_scale**2 * h)) / 2)
@@ -227,7 +223,7 @@ class Laplace(OneRelease):
         dim = _size_of(model)
         rate = self.release.sampling.inclusion_rate
         fit = functools.partial(
-            _quadratic,
+            Quadratic.near,
             objective=objective,
             num_records=self.release.sampling.public_records,
             batch_noise=(1 - rate) / rate,
@@ -244,7 +240,7 @@ class Laplace(OneRelease):
             quadratic = fit(releases, state.params)
             offset = quadratic.mean - flat
             length = quadratic.length(offset)
-            offset = offset * jnp.minimum(1.0, self.max_step / jnp.maximum(length, _TINY))
+            offset = offset * jnp.minimum(1.0, self.max_step / jnp.maximum(length, TINY))
             moved = jax.tree.map(
                 lambda w, new: new.astype(w.dtype), state.params, unflat(flat + offset)
             )
@@ -262,13 +258,14 @@ class Laplace(OneRelease):
             )
             return {"mean": state.params, "root": root}
 
-        is_noted = self.release.is_private and dim <= MAX_PARAMETERS
+        is_quadratic = dim <= MAX_PARAMETERS and not has_hidden_layers(model)
+        is_noted = self.release.is_private and is_quadratic
         return Kernel(
             init,
             step,
             retain,
             FullGaussian(),
-            evidence=lambda state: state.releases if is_noted else None,
+            evidence=lambda state: _in_order(state.releases) if is_noted else None,
             engine=self.release,
         )
 
@@ -293,7 +290,8 @@ class Laplace(OneRelease):
         row = releases.num_steps % _NUM_KEPT
         num_records = release.sampling.public_records
 
-        def noted(column: Array, value: Array | Scalar | float) -> Array:
+        def noted(column: Array | None, value: Array | Scalar | float) -> Array:
+            assert column is not None
             return column.at[row].set(value)
 
         return Evidence(
@@ -325,6 +323,16 @@ def _no_releases(dim: int) -> Evidence:
     return Evidence(vectors, vectors, row, row, row, jnp.zeros((), jnp.int32), curvatures, row)
 
 
+def _in_order(releases: Evidence) -> Evidence:
+    """Returns the releases from first to last; a long run writes over its first ones."""
+    num_steps = releases.num_steps
+    first = jnp.where(num_steps > _NUM_KEPT, num_steps % _NUM_KEPT, 0)
+    rows: Evidence = jax.tree.map(
+        lambda leaf: jnp.roll(leaf, -first, axis=0) if leaf.ndim else leaf, releases
+    )
+    return rows
+
+
 def _gradient_and_curvature(
     objective: Objective, params: Params, record: Record, key: Key
 ) -> tuple[Array, Array]:
@@ -339,124 +347,4 @@ def _gradient_and_curvature(
         return found, found
 
     hessian, found = jax.jacfwd(gradient, has_aux=True)(flat)
-    return found, _triangle((hessian + hessian.T) / 2)
-
-
-def _indices(dim: int) -> tuple[Array, Array, Array]:
-    rows, columns = np.triu_indices(dim)
-    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2)).astype(np.float32)
-
-
-def _triangle(matrix: Array) -> Array:
-    """Returns the upper triangle; norms and isotropic noise are those of symmetric matrices."""
-    rows, columns, isometric = _indices(len(matrix))
-    return matrix[rows, columns] * isometric
-
-
-def _matrix(triangle: Array, dim: int) -> Array:
-    rows, columns, isometric = _indices(dim)
-    upper = jnp.zeros((dim, dim)).at[rows, columns].set(triangle / isometric)
-    return upper + jnp.triu(upper, 1).T
-
-
-class _Quadratic(NamedTuple):
-    """The posterior given the releases, as if the loss were quadratic.
-
-    Attributes:
-      mean: of the posterior, flat.
-      precision: of the posterior.
-      curvature: of the loss of one record, on average.
-    """
-
-    mean: Array
-    precision: Array
-    curvature: Array
-
-    def length(self, offset: Array) -> Scalar:
-        """The root of how much a record's loss changes, to second order."""
-        return jnp.sqrt(jnp.maximum(offset @ self.curvature @ offset, 0.0))
-
-
-def _quadratic(
-    releases: Evidence,
-    params: Params,
-    *,
-    objective: Objective,
-    num_records: int,
-    batch_noise: float,
-) -> _Quadratic:
-    """Returns what the releases say near a point.
-
-    Args:
-      releases: so far.
-      params: the point.
-      objective: for its prior.
-      num_records: the public number of records.
-      batch_noise: ``(1 - q) / q`` for batches of inclusion rate ``q``.
-    """
-    flat, unflat = ravel_pytree(_tree.at_least_float32(params))
-    dim = len(flat)
-    assert releases.curvatures is not None
-    assert releases.curvature_variances is not None
-    used = releases.counts
-
-    def curvature(errors: Array) -> Array:
-        shares = _shares(errors, used)
-        noise = shares**2 @ releases.curvature_variances
-        return _shrunk(_matrix(shares @ releases.curvatures, dim), noise)
-
-    # What is wrong with a release beside its noise: it was made at a distance, where the curvature
-    # differs by a share of itself that grows with the distance, and slopes by half that share.
-    rough = curvature(releases.curvature_variances)
-    offsets = releases.points - flat
-    changes = offsets @ rough
-    distances = jnp.sum(offsets * changes, axis=1) / num_records
-    far = _CHANGE**2 * jnp.maximum(distances, 0.0)
-    precise = curvature(releases.curvature_variances + far * jnp.mean(rough**2))
-    batches = batch_noise * jnp.trace(precise) / dim
-    shares = _shares(releases.variances + batches + far / 4 * jnp.mean(changes**2, axis=1), used)
-    values, basis = jnp.linalg.eigh(precise)
-    noise = shares**2 @ releases.variances + batch_noise * shares @ shares * values
-    kept = values / (values + noise)
-    message = precise @ (shares @ releases.points) - shares @ releases.gradients
-
-    def regulariser(flat: Array) -> Scalar:
-        return objective.regulariser(unflat(flat), None)
-
-    prior = _positive(jax.hessian(regulariser)(flat), 0.0)
-    linear = prior @ flat - jax.grad(regulariser)(flat)
-    precision = prior + (basis * (kept * values)) @ basis.T
-    mean = jnp.linalg.solve(precision, linear + basis @ (kept * (basis.T @ message)))
-    return _Quadratic(mean, precision, rough / num_records)
-
-
-def _shares(errors: Array, used: Array) -> Array:
-    """Returns weights that sum to one, in inverse proportion to squared errors."""
-    least = jnp.min(jnp.where(used > 0, errors, jnp.inf))
-    weights = used * (least + _TINY) / (errors + _TINY)
-    return weights / jnp.sum(weights)
-
-
-def _shrunk(matrix: Array, noise: Scalar) -> Array:
-    """Returns a noisy symmetric matrix shrunk towards a multiple of the identity, made positive.
-
-    The share of the deviations that noise explains is taken away (James and Stein).
-
-    Args:
-      matrix: the noisy one.
-      noise: the variance of the noise on a diagonal entry; off the diagonal it is half.
-    """
-    dim = len(matrix)
-    typical = jnp.trace(matrix) / dim
-    deviation = matrix - typical * jnp.eye(dim)
-    expected = noise * (dim * (dim + 1) / 2 - 1)
-    kept = jnp.maximum(1 - expected / jnp.maximum(jnp.sum(deviation**2), _TINY), 0.0)
-    # The typical distance of an eigenvalue that is all noise from zero.
-    level = jnp.sqrt(noise * jnp.maximum(kept * dim / 2, 1 / dim))
-    return _positive(typical * jnp.eye(dim) + kept * deviation, level)
-
-
-def _positive(matrix: Array, least: Scalar | float) -> Array:
-    values, basis = jnp.linalg.eigh((matrix + matrix.T) / 2)
-    least = jnp.maximum(least, 1e-6 * jnp.max(jnp.abs(values)))
-    return (basis * jnp.maximum(values, least)) @ basis.T
+    return found, triangle_of((hessian + hessian.T) / 2)

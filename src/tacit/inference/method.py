@@ -35,6 +35,7 @@ __all__ = [
     "declarations",
     "declare",
     "describe_table_methods",
+    "noted_gradient",
     "objective_of",
     "potential_gradient",
     "retained_params",
@@ -355,13 +356,37 @@ def potential_gradient(
     params: Params,
     records: Record,
     *,
-    evidence: Evidence | None = None,
     noise_multiplier: Scalar | float | None = None,
     clip_norm: Scalar | float | None = None,
-) -> tuple[Tree, Evidence | None]:
+) -> Tree:
     """Returns one release's estimate of the gradient of the full-data objective.
 
     The sum over records is clipped and noisy; the regulariser is added exactly, once.
+    """
+    return noted_gradient(
+        key,
+        release,
+        objective,
+        params,
+        records,
+        evidence=None,
+        noise_multiplier=noise_multiplier,
+        clip_norm=clip_norm,
+    )[0]
+
+
+def noted_gradient(
+    key: Key,
+    release: GaussianSum,
+    objective: Objective,
+    params: Params,
+    records: Record,
+    *,
+    evidence: Evidence | None,
+    noise_multiplier: Scalar | float | None = None,
+    clip_norm: Scalar | float | None = None,
+) -> tuple[Tree, Evidence | None]:
+    """Returns the same, and the evidence with this release.
 
     Args:
       key: of the step.
@@ -369,7 +394,7 @@ def potential_gradient(
       objective: whose gradient.
       params: where.
       records: the table.
-      evidence: what was noted so far; the same with this release is returned. None stays None.
+      evidence: what was noted so far; None stays None.
       noise_multiplier: replaces the configured one.
       clip_norm: likewise.
     """

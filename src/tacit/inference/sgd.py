@@ -16,13 +16,12 @@ from tacit.inference.method import (
     Info,
     Kernel,
     Method,
-    Objective,
     OneRelease,
     State,
     TableSettings,
     declare,
+    noted_gradient,
     objective_of,
-    potential_gradient,
     retained_params,
 )
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
@@ -85,34 +84,35 @@ class SGD(OneRelease):
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
-        init, step = descent(objective_of(model), self.release, self.optimizer, self.clip_schedule)
+        init, step = descent(model, self.release, self.optimizer, self.clip_schedule)
         return Kernel(
             init, step, retained_params, Points(), evidence=evidence_of, engine=self.release
         )
 
 
 def descent(
-    objective: Objective,
+    model: Model,
     release: GaussianSum,
     optimizer: optax.GradientTransformation,
     clip_schedule: Schedule,
 ) -> tuple[Callable[[Key], SGDState], Callable[[Key, SGDState, Record], tuple[SGDState, SGDInfo]]]:
-    """Returns ``init`` and ``step`` of an optimiser on the private gradient of an objective.
+    """Returns ``init`` and ``step`` of an optimiser on the private gradient of a model's potential.
 
-    The optimiser sees the gradient of the objective divided by the public number of records.
+    The optimiser sees the gradient of the potential divided by the public number of records.
     """
+    objective = objective_of(model)
     # Accepts transformations that want no extra arguments and those that do alike.
     optimizer = optax.with_extra_args_support(optimizer)
 
     def init(key: Key) -> SGDState:
         params = objective.init(key)
         memory = optimizer.init(_tree.at_least_float32(params))
-        evidence = first_evidence(params, release)
+        evidence = first_evidence(params, release, model)
         return SGDState(params, memory, jnp.zeros((), jnp.int32), evidence)
 
     def step(key: Key, state: SGDState, records: Record) -> tuple[SGDState, SGDInfo]:
         clip_norm = scheduled_clip_norm(release, clip_schedule, state.step)
-        gradient, evidence = potential_gradient(
+        gradient, evidence = noted_gradient(
             key,
             release,
             objective,

@@ -15,8 +15,8 @@ from tacit.inference.method import (
     Objective,
     add_regulariser,
     declare,
+    noted_gradient,
     objective_of,
-    potential_gradient,
     retained_params,
 )
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
@@ -142,7 +142,7 @@ class SGLD(Langevin):
 
         def init(key: Key) -> SGLDState:
             params = objective.init(key)
-            evidence = None if self.pre_noise else first_evidence(params, self.release)
+            evidence = None if self.pre_noise else first_evidence(params, self.release, model)
             return SGLDState(params, jnp.zeros((), jnp.int32), evidence)
 
         def step(key: Key, state: SGLDState, records: Record) -> tuple[SGLDState, LangevinInfo]:
@@ -175,7 +175,7 @@ class SGLD(Langevin):
         params, multiplier = state.params, self._noise.override(state.step)
         clip_norm = scheduled_clip_norm(self.release, self.clip_schedule, state.step)
         if not self.pre_noise:
-            return potential_gradient(
+            return noted_gradient(
                 key,
                 self.release,
                 objective,
@@ -290,14 +290,14 @@ class SGHMC(Langevin):
         def init(key: Key) -> SGHMCState:
             params = objective.init(key)
             momentum = jax.tree.map(jnp.zeros_like, _tree.at_least_float32(params))
-            evidence = first_evidence(params, self.release)
+            evidence = first_evidence(params, self.release, model)
             return SGHMCState(params, momentum, jnp.zeros((), jnp.int32), evidence)
 
         def step(key: Key, state: SGHMCState, records: Record) -> tuple[SGHMCState, LangevinInfo]:
             gradient_key, noise_key = jax.random.split(key)
             info = self._info(state.step)
             time = jnp.sqrt(info.step_size)
-            gradient, evidence = potential_gradient(
+            gradient, evidence = noted_gradient(
                 gradient_key,
                 self.release,
                 objective,

@@ -212,7 +212,7 @@ class VI(OneRelease):
                 average=None if self.averaging is None else wide,
                 optimizer=optimizer.init(wide),
                 step=jnp.zeros((), jnp.int32),
-                evidence=first_evidence(self.guide.marginals(params).mean, self.release)
+                evidence=first_evidence(self.guide.marginals(params).mean, self.release, model)
                 if is_aligned
                 else None,
             )
@@ -255,9 +255,10 @@ class VI(OneRelease):
             def of_guide(
                 key: Key, state: VIState, records: Record, clip_norm: Scalar | float | None
             ) -> tuple[Tree, Evidence | None]:
-                return potential_gradient(
+                gradient = potential_gradient(
                     key, self.release, objective, state.params, records, clip_norm=clip_norm
                 )
+                return gradient, None
 
             return of_guide
         plain = objective_of(model)
