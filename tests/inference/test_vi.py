@@ -280,7 +280,9 @@ def test_a_fitted_posterior_is_a_gaussian_that_travels_and_predicts(tmp_path, re
         optimizer=optax.adam(0.01),
     )
     budget = Budget(epsilon=1000.0, delta=1e-3)
-    posterior = fit(Plan(method=method, num_steps=3), model, records, budget=budget).posterior
+    fitted = fit(Plan(method=method, num_steps=3), model, records, budget=budget).posterior
+    posterior = fitted.raw
+    assert posterior is not None
     assert posterior.sampler == DiagonalGaussian()
     assert jax.tree.leaves(posterior.draws())[0].shape[0] == 100
     posterior.save(tmp_path)
