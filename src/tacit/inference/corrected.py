@@ -31,7 +31,15 @@ from tacit.samplers import Points
 from tacit.tables.base import as_table
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
-__all__ = ["MOST_NEGATIVE", "FlatDraws", "caveats_of", "corrected", "flat_draws", "prior_site"]
+__all__ = [
+    "MOST_NEGATIVE",
+    "FlatDraws",
+    "caveats_of",
+    "corrected",
+    "flat_draws",
+    "obstacle_in",
+    "prior_site",
+]
 
 _DRAWS_A_COMPONENT = 10
 _NUM_UPDATES = 60
@@ -72,9 +80,10 @@ def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree)
     start = jax.eval_shape(model.init, seeded_key(0))
     template = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), start)
     found = noise_aware(releases_in(evidence, kernel.engine), prior_site(model.log_prior, template))
-    if not np.all(np.isfinite(found.components.covariances)):
-        caveat = _uncorrected("the releases are not finite")
-        return replace(posterior, intervals=IntervalFacts(caveats=(caveat,)))
+    obstacle = obstacle_in(found)
+    if obstacle is not None:
+        caveats = (_uncorrected(obstacle), *caveats_of(found))
+        return replace(posterior, intervals=IntervalFacts(caveats=caveats))
     draws = flat_draws(found, model.log_prior, template)
     _, unflat = ravel_pytree(_tree.at_least_float32(template))
     kept = jax.vmap(lambda draw: _like(template, unflat(draw)))(jnp.asarray(draws, jnp.float32))
@@ -157,28 +166,34 @@ def _made_up(record: Tree, key: Key) -> Tree:
     return jax.tree.unflatten(treedef, [leaf(*each) for each in zip(leaves, keys, strict=True)])
 
 
-def caveats_of(found: NoiseAware) -> tuple[str, ...]:
-    """Returns why the intervals are not to be trusted, as far as the releases tell."""
-    caveats = []
-    share, error = found.share
-    if share + 2 * error < _LEAST_SHARE:
-        caveats.append(
-            f"The clip shortens gradients by {100 * (1 - share):.0f} % on average, which moves the"
-            " centres of intervals by an unknown amount. Use a larger clip_norm."
+def obstacle_in(found: NoiseAware) -> str | None:
+    """Returns why the releases of a run do not determine a posterior; None where they do."""
+    if not np.all(np.isfinite(found.components.covariances)):
+        return "the releases are not finite"
+    if found.drift > chi2.isf(_UNLIKELY, len(found.curvature)):
+        return (
+            "the second half of the run contradicts the first by more than noise explains: the"
+            " posterior is not quadratic where the run has been, or the run had not arrived"
         )
     doubt = float(np.max(found.curvature_doubt))
-    if doubt > _LARGEST_DOUBT:
-        caveats.append(
-            "The run was too short, or its steps were too small, to learn the curvature in every"
-            f" direction ({doubt:.0%} of a width is from not knowing it). Use more or larger steps,"
-            " or Laplace."
+    if doubt > _LARGEST_DOUBT and not found.has_curvatures:
+        return (
+            "the run was too short, or its steps were too small, to learn the curvature in every"
+            f" direction ({doubt:.0%} of a width would be from not knowing it). Use more or larger"
+            " steps, or Laplace"
         )
-    if found.drift > chi2.isf(_UNLIKELY, len(found.curvature)):
-        caveats.append(
-            "The second half of the run contradicts the first by more than noise explains: the"
-            " posterior is not quadratic where the run has been, or the run had not arrived."
-        )
-    return tuple(caveats)
+    return None
+
+
+def caveats_of(found: NoiseAware) -> tuple[str, ...]:
+    """Returns why corrected intervals are not to be trusted, as far as the releases tell."""
+    share, error = found.share
+    if not share + 2 * error < _LEAST_SHARE:
+        return ()
+    return (
+        f"The clip shortens gradients by {100 * (1 - share):.0f} % on average, which moves the"
+        " centres of intervals by an unknown amount. Use a larger clip_norm.",
+    )
 
 
 def _parts(found: NoiseAware, unflat: Callable[[Vector], Params]) -> Parts:
@@ -268,7 +283,7 @@ def _is_gaussian(log_prior: Callable[[Params], Scalar], template: Params) -> boo
         return gradient(other) - slope, predicted
 
     found, predicted = (np.asarray(part) for part in changes(seeded_key(0)))
-    return bool(np.allclose(found, predicted, rtol=1e-3, atol=1e-5))
+    return bool(np.allclose(found, predicted, atol=1e-3 * np.max(np.abs(predicted)) + 1e-6))
 
 
 def _sliced(log_ratio: Callable[[Array], Scalar], flat: FlatDraws) -> Array:

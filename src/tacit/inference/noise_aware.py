@@ -177,6 +177,7 @@ class NoiseAware(NamedTuple):
       drift: how much the message of the releases changed in the course of the run; a chi-square
         variable with as many degrees of freedom as parameters, where the loss is quadratic.
       share: what the clip left of the gradients, and its standard error; NaN where unknown.
+      has_curvatures: whether curvature was released, and not only learnt from slopes.
     """
 
     components: Components
@@ -187,6 +188,7 @@ class NoiseAware(NamedTuple):
     curvature_doubt: Vector
     drift: float
     share: tuple[float, float]
+    has_curvatures: bool
 
     @property
     def mean(self) -> Vector:
@@ -243,6 +245,7 @@ def noise_aware(releases: Releases, prior: PriorSite) -> NoiseAware:
             float(shares @ releases.shares),
             math.sqrt(float(shares**2 @ releases.share_variances)),
         ),
+        has_curvatures=releases.curvatures is not None,
     )
 
 

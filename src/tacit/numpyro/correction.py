@@ -17,7 +17,13 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 from numpyro.infer.initialization import init_to_uniform
 
-from tacit.inference.corrected import MOST_NEGATIVE, caveats_of, flat_draws, prior_site
+from tacit.inference.corrected import (
+    MOST_NEGATIVE,
+    caveats_of,
+    flat_draws,
+    obstacle_in,
+    prior_site,
+)
 from tacit.inference.evidence import MAX_PARAMETERS, Evidence
 from tacit.inference.noise_aware import (
     Components,
@@ -81,8 +87,15 @@ def correction_of(
     draws = flat_draws(found, space.prior, space.zeros)
     return Correction(
         space.constrained(jnp.asarray(draws, jnp.float32)),
-        IntervalFacts(parts=_parts(space, found), caveats=caveats_of(seen)),
+        IntervalFacts(parts=_parts(space, found), caveats=_caveats(seen)),
     )
+
+
+def _caveats(seen: NoiseAware) -> tuple[str, ...]:
+    obstacle = obstacle_in(seen)
+    if obstacle is None:
+        return caveats_of(seen)
+    return (*caveats_of(seen), f"The intervals may not hold, because {obstacle}.")
 
 
 def _obstacle(program: SplitProgram, evidence: Evidence | None) -> str | None:
