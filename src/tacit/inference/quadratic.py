@@ -89,13 +89,13 @@ class Quadratic(NamedTuple):
         def regulariser(flat: Array) -> Scalar:
             return objective.regulariser(unflat(flat), None)
 
-        rough = _spectrum(releases, _noise_of_curvatures(releases))
+        rough = _spectrum(releases, _noise_of_curvatures(releases), flat)
         offsets = releases.points - flat
         changes = offsets @ rough.matrix
         distances = jnp.sum(offsets * changes, axis=1) / num_records
         far = _CHANGE**2 * jnp.maximum(distances, 0.0)
         curvature = _spectrum(
-            releases, _noise_of_curvatures(releases) + far * jnp.mean(rough.matrix**2)
+            releases, _noise_of_curvatures(releases) + far * jnp.mean(rough.matrix**2), flat
         )
         typical = jnp.mean(curvature.values)
         slope_errors = far / 4 * jnp.mean(changes**2, axis=1)
@@ -145,25 +145,32 @@ def _noise_of_curvatures(releases: Evidence) -> Array:
     return releases.curvature_variances
 
 
-def _spectrum(releases: Evidence, errors: Array) -> _Spectrum:
-    """Returns the average curvature, shrunk towards a multiple of the identity.
+def _spectrum(releases: Evidence, errors: Array, point: Array) -> _Spectrum:
+    """Returns the average curvature, shrunk towards two numbers.
 
-    The share of the deviations that noise explains is taken away (James and Stein).
+    They are the curvature along the point, which is another one in generalised linear models, and
+    the average curvature across it. Of the deviations from these, the share that noise explains is
+    taken away (James and Stein).
 
     Args:
       releases: with curvatures.
       errors: squared, of a number of each curvature; they decide the weights.
+      point: flat.
     """
     assert releases.curvatures is not None
-    dim = releases.points.shape[1]
+    dim = len(point)
     shares = _shares(errors, releases.counts)
     noise = shares**2 @ _noise_of_curvatures(releases)
     matrix = _matrix(shares @ releases.curvatures, dim)
-    typical = jnp.trace(matrix) / dim
-    deviation = matrix - typical * jnp.eye(dim)
-    expected = noise * (dim * (dim + 1) / 2 - 1)
+    square = jnp.maximum(point @ point, TINY)
+    along = jnp.outer(point, point) / square
+    excess = (point @ matrix @ point / square - jnp.trace(matrix) / dim) * dim / max(dim - 1, 1)
+    typical = (jnp.trace(matrix) - excess * jnp.trace(along)) / dim
+    structure = typical * jnp.eye(dim) + excess * along
+    deviation = matrix - structure
+    expected = noise * (dim * (dim + 1) / 2 - 2)
     kept = jnp.maximum(1 - expected / jnp.maximum(jnp.sum(deviation**2), TINY), 0.0)
-    raw, basis = jnp.linalg.eigh(typical * jnp.eye(dim) + kept * deviation)
+    raw, basis = jnp.linalg.eigh(structure + kept * deviation)
     level = jnp.sqrt(noise * jnp.maximum(kept * dim / 2, 1 / dim))
     rounding = jnp.maximum(1e-6 * jnp.max(jnp.abs(raw)), TINY)
     return _Spectrum(raw, jnp.maximum(level, rounding), basis)
