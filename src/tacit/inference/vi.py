@@ -28,6 +28,7 @@ from tacit.privacy.sampling import Sampling
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = [
+    "LATE",
     "VI",
     "AlignedDraws",
     "RecordDraws",
@@ -35,6 +36,10 @@ __all__ = [
     "late_average",
     "variational_objective",
 ]
+
+
+LATE = 3.0
+"""The power with which late iterates weigh more in an average, by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +167,7 @@ class VI(OneRelease):
     num_particles: int = 1
     draws: Draws = field(default_factory=AlignedDraws)
     clip_schedule: Schedule = field(default_factory=Constant)
-    averaging: float | None = 3.0
+    averaging: float | None = LATE
 
     def __post_init__(self) -> None:
         _check.positive_integer(num_particles=self.num_particles)
@@ -178,7 +183,7 @@ class VI(OneRelease):
         guide: Guide | None = None,
         num_particles: int = 1,
         draws: Draws | None = None,
-        averaging: float | None = 3.0,
+        averaging: float | None = LATE,
     ) -> "VI":
         """Returns plain variational inference: no clip, no noise, epsilon infinite."""
         return cls(

@@ -17,10 +17,8 @@ from tacit.inference.aligned import AlignedObjective, aligned_gradient
 from tacit.inference.compilation import without_repeats
 from tacit.inference.evidence import Evidence, evidence_of, first_evidence
 from tacit.inference.method import Kernel, Objective, add_regulariser, declare
-from tacit.inference.vi import late_average
+from tacit.inference.vi import LATE, late_average
 from tacit.models.programs.split import SplitProgram
-from tacit.privacy.clipping import explain_clipping
-from tacit.privacy.clipping.gradient import ClippingReport
 from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import fresh_key
@@ -33,14 +31,9 @@ __all__ = [
     "ProgramSVI",
     "SVIInfo",
     "StepState",
-    "explain_clipping_of",
     "program_objective",
     "released_loss",
 ]
-
-
-_LATE = 3.0
-"""The power with which late parameters weigh more in their average; see `late_average`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,13 +309,12 @@ class ProgramSVI:
             rng_key = jax.random.split(key, 3)[0]
             if self.key_impl is not None:
                 rng_key = jax.random.key(jax.random.bits(rng_key), impl=self.key_impl)
-            params = model.init(key)
-            evidence = None
+            params, evidence = model.init(key), None
             if is_aligned:
                 (drawn, *_) = jax.eval_shape(model.draws, params, rng_key)
                 evidence = first_evidence(drawn, self.release)
-            step = jnp.zeros((), jnp.int32)
-            return StepState(self.optim.init(params), rng_key, step, params, evidence)
+            start = jnp.zeros((), jnp.int32)
+            return StepState(self.optim.init(params), rng_key, start, params, evidence)
 
         def step(key: Key, state: StepState, records: Tree) -> tuple[StepState, SVIInfo]:
             gradient_key, loss_key = jax.random.split(key)
@@ -337,13 +329,9 @@ class ProgramSVI:
                 return released_loss(key, release, partial(record_loss, params), rest, records)
 
             if is_aligned:
+                aligned = _aligned(model, objective, shared)
                 gradient, evidence = aligned_gradient(
-                    gradient_key,
-                    self.release,
-                    _aligned(model, objective, shared),
-                    params,
-                    records,
-                    evidence=state.evidence,
+                    gradient_key, self.release, aligned, params, records, evidence=state.evidence
                 )
             else:
                 estimate = self.release.gradient(gradient_key, record_loss, params, records)
@@ -357,13 +345,11 @@ class ProgramSVI:
                 loss = loss_on(gradient_key, plain)
             optim_state = self.optim.update(gradient, state.optim_state, value=loss)
             latest = self.optim.get_params(optim_state)
-            average = late_average(state.average, latest, state.step, power=_LATE)
+            average = late_average(state.average, latest, state.step, power=LATE)
             after = StepState(optim_state, rng_key, state.step + 1, average, evidence)
             if self.skip_non_finite:
-                leaves = jax.tree.leaves(gradient)
-                is_finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-                kept = state._replace(rng_key=rng_key, step=after.step)
-                after = _chosen(is_finite, after, kept)
+                skipped = state._replace(rng_key=rng_key, step=after.step)
+                after = _if_finite(gradient, after, skipped)
             return after, SVIInfo(loss)
 
         # The last state has all there is: earlier parameters are not part of the posterior.
@@ -386,45 +372,24 @@ class ProgramSVI:
         )
 
 
-def _chosen(is_new: Scalar, new: StepState, old: StepState) -> StepState:
-    """The new state or the old one; the key, which is no number, must be the same in both."""
-    fields = {
-        name: jax.tree.map(lambda a, b: jnp.where(is_new, a, b), getattr(new, name), own)
-        for name, own in old._asdict().items()
-        if name != "rng_key"
-    }
-    return new._replace(**fields)
+def _if_finite(gradient: Tree, after: StepState, otherwise: StepState) -> StepState:
+    leaves = jax.tree.leaves(gradient)
+    is_finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+    chosen: StepState = jax.tree.map(
+        lambda new, old: jnp.where(is_finite, new, old), after, otherwise
+    )
+    return chosen
 
 
 def _aligned(program: SplitProgram, objective: Objective, shared: Key) -> AlignedObjective:
-    def draws(params: Params) -> list[Params]:
-        return program.draws(params, shared)
-
     def record_loss(draws: list[Params], record: Sequence[Array], key: Key) -> Scalar:
         return -program.seen_term(draws, shared, record, key)
 
-    def regulariser(params: Params) -> Scalar:
-        return objective.regulariser(params, shared)
-
-    return AlignedObjective(draws, record_loss, regulariser)
-
-
-def explain_clipping_of(program: SplitProgram) -> ClippingReport:
-    """Returns how the gradients that a step releases are clipped; no record is read."""
-    key, objective = jax.random.key(0), program_objective(program)
-    params = jax.eval_shape(program.init, key)
-    record = [leaf[0] for leaf in program.blank]
-
-    def of_params(params: Params, record: Sequence[Array], own: Key) -> Scalar:
-        return objective.record_loss(params, key, record, own)
-
-    if program.latents is None:
-        found = explain_clipping(of_params, params, record)
-    else:
-        aligned = _aligned(program, objective, key)
-        draws = jax.eval_shape(aligned.draws, params)
-        found = explain_clipping(aligned.record_loss, draws, record)
-    return replace(found, released=f"{program.alignment}.")
+    return AlignedObjective(
+        draws=lambda params: program.draws(params, shared),
+        record_loss=record_loss,
+        regulariser=lambda params: objective.regulariser(params, shared),
+    )
 
 
 def program_objective(program: SplitProgram) -> Objective:

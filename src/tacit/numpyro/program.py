@@ -26,6 +26,7 @@ from tacit.numpyro.method import (
     released_loss,
 )
 from tacit.numpyro.settings import PrivacySettings, Resolved, reads_the_loss
+from tacit.privacy.clipping.gradient import ClippingReport, explain_clipping
 from tacit.privacy.clipping.isolation import require_no_table
 from tacit.privacy.cost import event_to_json
 from tacit.privacy.mechanism import GaussianSum
@@ -163,6 +164,25 @@ class PreparedProgram:
     def compiled_loss(self) -> Callable[..., Scalar]:
         """The same, compiled once for all calls."""
         return jax.jit(self.loss)
+
+    def explain_clipping(self) -> ClippingReport:
+        """Returns what gradients are released with respect to, and how each part is clipped."""
+        key, program = jax.random.key(0), self.program
+        params = jax.eval_shape(program.init, key)
+        record = [leaf[0] for leaf in program.blank]
+
+        def of_params(params: Params, record: Sequence[Array], own: Key) -> Scalar:
+            return -program.record_term(params, key, record, own)
+
+        def of_draws(draws: list[Params], record: Sequence[Array], own: Key) -> Scalar:
+            return -program.seen_term(draws, key, record, own)
+
+        if program.latents is None:
+            found = explain_clipping(of_params, params, record)
+        else:
+            draws = jax.eval_shape(program.draws, params, key)
+            found = explain_clipping(of_draws, draws, record)
+        return replace(found, released=f"{program.alignment}.")
 
     def step_within_budget(
         self, state: DPSVIState, records: list[Array], mask: Array | None, *, skip_non_finite: bool

@@ -15,7 +15,7 @@ from tacit.inference.chains import ProgressBar
 from tacit.models.programs.arguments import Arguments, signature_of, split_arguments
 from tacit.models.programs.program import require_private_guide
 from tacit.numpyro.correction import correction_of
-from tacit.numpyro.method import DPSVIState, PrivateLoss, explain_clipping_of
+from tacit.numpyro.method import DPSVIState, PrivateLoss
 from tacit.numpyro.posterior import ProgramPosterior
 from tacit.numpyro.program import PreparedProgram, is_traced, prepared_program, takes
 from tacit.numpyro.progress import Counter, evaluated_loss, run_steps, statement_of, take_step
@@ -354,21 +354,13 @@ class DPSVI:
 
         `init` or `run` must have been called; no record is read.
         """
-        return explain_clipping_of(self._require_prepared().program)
+        return self._require_prepared().explain_clipping()
 
     def posterior(self, svi_state: DPSVIState) -> ProgramPosterior:
-        """Returns what may be published: parameters and statement, with the program's functions.
-
-        Its parameters are averaged over the run, and its draws of the latents are corrected for the
-        privacy noise where the releases allow it.
-
-        Guarantee:
-          Post-processing of releases; no record is read.
-        """
+        """Returns what may be published: averaged parameters, corrected draws and the statement."""
         prepared = self._require_prepared()
-        correction = correction_of(
-            prepared.program, prepared.resolved.method.release, svi_state.evidence
-        )
+        release = prepared.resolved.method.release
+        correction = correction_of(prepared.program, release, svi_state.evidence)
         return ProgramPosterior(
             model=self.model,
             guide=self.guide,
