@@ -93,7 +93,9 @@ class Laplace(OneRelease):
     the last layer of a network on fixed or public features: their loss is convex. ``H`` is the
     Hessian, which for these equals the generalised Gauss-Newton matrix in expectation, and exactly
     where the link is canonical. With a Gaussian likelihood of known noise the loss *is* quadratic:
-    one step releases X'X and X'y, and is exact; take ``max_step=math.inf`` and ``num_steps=1``.
+    one step with ``max_step=math.inf`` releases X'X and X'y, and is exact without noise. Under
+    noise several are better, for what noise makes of X'X is multiplied by the distance of the start
+    (d 10, n 5000, epsilon 1: one step ends 3.4 times as far away as possible, two 1.13, eight 1.04).
 
     Guarantee:
       One release a step, nothing else. One record's gradient and curvature are clipped together.
