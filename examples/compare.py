@@ -29,6 +29,7 @@ METHODS = {
     "mc_dropout": "SGD with dropout",
     "swag": "SWAG",
     "ensemble": "Ensemble of 4 shards",
+    "laplace": "Laplace, logistic regression",
 }
 
 _RESULTS = Path(__file__).parents[1] / "docs" / "pictures" / "methods.json"

@@ -36,6 +36,12 @@ def test_an_example_runs_within_its_budget(name):
     assert float(fit.statement.epsilon) <= 1.0
 
 
+def test_the_last_layer_of_a_network_is_fitted_within_its_budget():
+    fit, scores = importlib.import_module("examples.laplace").last_layer(num_steps=4, seed=0)
+    assert float(fit.statement.epsilon) <= 1.0
+    assert scores.accuracy > 0.6
+
+
 @pytest.mark.parametrize("name", sorted(ROBUST))
 def test_a_robust_example_runs(name):
     found = importlib.import_module(f"examples.{name}").run(num_steps=2, num_records=100, seed=0)

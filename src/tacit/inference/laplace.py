@@ -68,7 +68,7 @@ class LaplaceInfo(NamedTuple):
 
 @declare(
     name="laplace",
-    summary="a Gaussian with all correlations, for up to 512 parameters, by private Newton steps",
+    summary="a Gaussian with all correlations, by private Newton steps",
     citations=("mackay1992practical", "bernstein2019differentially"),
 )
 @dataclass(frozen=True, kw_only=True)
