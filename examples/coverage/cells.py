@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,16 +16,24 @@ from scipy.special import ndtri
 import tacit
 from examples.coverage.methods import DELTA, METHODS, kernel_of, records_for, sampling_of
 from examples.coverage.problems import PROBLEMS, Problem
-from examples.coverage.simulation import Reference, optimum, reference, simulate, spread
-from tacit.inference import corrected as correction
+from examples.coverage.simulation import (
+    Reference,
+    Simulated,
+    optimum,
+    reference,
+    simulate,
+    spread,
+)
+from tacit import _tree
+from tacit.inference.corrected import ModelPosterior, caveats_of, obstacle_in
 from tacit.inference.method import Kernel
-from tacit.inference.noise_aware import NoiseAware, noise_aware, releases_in
-from tacit.numpyro import correction as program_correction
-from tacit.typing import Array, Params, Scalar, Tree
+from tacit.numpyro.correction import JointPosterior
+from tacit.typing import Array
 
 __all__ = ["LEVELS", "Cell", "exact_row", "measure", "scores"]
 
 LEVELS = (0.9, 0.5)
+_NUM_DRAWS = 1000
 
 Ends = Mapping[float, tuple[NDArray[np.float64], NDArray[np.float64]]]
 """By level, the ends of intervals, ``(num_sets, num_quantities)``."""
@@ -115,7 +123,7 @@ def measure(cell: Cell, *, num_sets: int, seed: int = 0) -> list[dict[str, Any]]
     best = optimum(found, clip_norm=problem.clip_norm, budget=budget).mean()
     versions: dict[str, Any] = {"raw": (simulated.draws, {})}
     if simulated.evidence is not None:
-        versions["corrected"] = _corrected(problem, kernel, simulated.evidence, num_sets)
+        versions["corrected"] = _corrected(problem, kernel, simulated)
     rows = []
     for version, (draws, facts) in versions.items():
         values = _quantities(problem, draws)
@@ -157,19 +165,24 @@ def _quantities(problem: Problem, draws: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def _corrected(
-    problem: Problem, kernel: Kernel, noted: Tree, num_sets: int
+    problem: Problem, kernel: Kernel, simulated: Simulated
 ) -> tuple[NDArray[np.float64], dict[str, float]]:
-    """Returns draws, ``(num_draws, num_sets, num_parameters)``, and what is said about them."""
+    """Returns draws, ``(num_draws, num_sets, num_parameters)``, and what is said about them.
+
+    Where a run does not determine its posterior, the method's own draws stay, as in `tacit.fit`.
+    """
     assert kernel.engine is not None
-    posterior_of, log_prior, template = _posteriors(problem, kernel)
-    slices = _slices(log_prior, template)
+    split = getattr(kernel.sampler, "split", None)
+    is_program = split is not None
+    whole: Any = JointPosterior(split.latents) if is_program else _model_posterior(problem)
     draws, cautions, doubts, shares = [], [], [], []
+    num_sets = simulated.draws.shape[1]
     for i in range(num_sets):
-        one = jax.tree.map(lambda leaf, at=i: leaf[at : at + 1], noted)
-        releases = releases_in(one, kernel.engine)
-        found, seen = posterior_of(releases)
-        draws.append(slices(found))
-        cautions.append(bool(correction.caveats_of(seen)))
+        one = jax.tree.map(lambda leaf, at=i: leaf[at : at + 1], simulated.evidence)
+        seen = whole.seen(one, kernel.engine)
+        is_kept = not is_program and obstacle_in(seen) is not None
+        draws.append(_resampled(simulated.draws[:, i]) if is_kept else whole.draws(seen))
+        cautions.append(is_kept or bool(caveats_of(seen)))
         doubts.append(float(np.max(seen.curvature_doubt)))
         shares.append(seen.share[0])
     facts = {
@@ -180,60 +193,12 @@ def _corrected(
     return np.stack(draws, axis=1), facts
 
 
-def _posteriors(problem: Problem, kernel: Kernel) -> tuple[Callable[..., Any], Any, Params]:
-    """Returns what makes the posterior of all parameters, and of those that records see."""
-    split = getattr(kernel.sampler, "split", None)
-    if split is not None:
-        space = program_correction._Space.of(split.latents)
-
-        def of_program(releases: Any) -> tuple[NoiseAware, NoiseAware]:
-            prior = program_correction._MarginalPrior(space)
-            seen = noise_aware(releases, prior)
-            return prior.joint(seen), seen
-
-        return of_program, space.prior, space.zeros
-    template = jax.tree.map(jnp.zeros_like, problem.truth(jax.random.key(0)))
-    site = correction.prior_site(problem.model.log_prior, template)
-
-    def of_model(releases: Any) -> tuple[NoiseAware, NoiseAware]:
-        found = noise_aware(releases, site)
-        return found, found
-
-    return of_model, problem.model.log_prior, template
+def _model_posterior(problem: Problem) -> ModelPosterior:
+    key = jax.random.key(0)
+    records = jax.eval_shape(lambda: problem.observe(key, problem.truth(key)))
+    return ModelPosterior(problem.model, _tree.row_shapes(records))
 
 
-def _slices(
-    log_prior: Callable[[Params], Scalar], template: Params
-) -> Callable[[NoiseAware], NDArray[np.float64]]:
-    """Returns `flat_draws`, compiled once for all data sets."""
-    is_gaussian = correction._is_gaussian(log_prior, template)
-    _, unflat = ravel_pytree(template)
-
-    @jax.jit
-    def sliced(start: Any, precision: Array, linear: Array) -> Array:
-        def log_ratio(w: Array) -> Scalar:
-            return log_prior(unflat(w)) + 0.5 * w @ precision @ w - linear @ w
-
-        return correction._sliced(log_ratio, start)
-
-    def draws(found: NoiseAware) -> NDArray[np.float64]:
-        generator = np.random.default_rng(1)
-        roots = np.array([correction._root(c) for c in found.components.covariances])
-        roots = np.repeat(roots, 10, axis=0)
-        centres = np.repeat(found.components.means, 10, axis=0)
-        first = centres + np.einsum("kij,kj->ki", roots, generator.normal(size=centres.shape))
-        if is_gaussian:
-            return first
-        start = correction.FlatDraws(
-            *(jnp.asarray(part, jnp.float32) for part in (first, centres, roots))
-        )
-        return np.asarray(
-            sliced(
-                start,
-                jnp.asarray(found.prior_precision, jnp.float32),
-                jnp.asarray(found.prior_linear, jnp.float32),
-            ),
-            np.float64,
-        )
-
-    return draws
+def _resampled(draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns as many draws as a correction makes, evenly taken."""
+    return draws[np.arange(_NUM_DRAWS) * len(draws) // _NUM_DRAWS]

@@ -10,8 +10,8 @@ import scipy.stats
 
 from tacit.errors import InvalidArgumentError
 from tacit.inference import IVON
-from tacit.inference.schedules import Exponential
 from tacit.inference.ivon import _prior_moments
+from tacit.inference.schedules import Exponential
 from tacit.models import FixedGaussian, GaussianPrior, LaplacePrior, from_function
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch

@@ -1,5 +1,6 @@
 """The posterior given all releases, against closed forms."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, kstest
 
-from tacit.inference.corrected import flat_draws, prior_site
-from tacit.inference.noise_aware import Components, Releases, _positive, noise_aware
+import tacit
+from tacit.inference.corrected import ModelPosterior, prior_site
+from tacit.inference.curvature import nearest_positive
+from tacit.inference.evidence import Releases
+from tacit.inference.noise_aware import Components, noise_aware
 from tacit.models import GaussianPrior, LaplacePrior
 
 NOISE = 0.5
@@ -151,7 +155,7 @@ def test_the_nearest_positive_matrix_keeps_the_trace(dim, seed, least):
     random = np.random.default_rng(seed)
     matrix = random.normal(size=(dim, dim))
     matrix = matrix + matrix.T + np.eye(dim)
-    found = _positive(matrix, least)
+    found = nearest_positive(matrix, least)
     assert np.min(np.linalg.eigvalsh(found)) >= least * (1 - 1e-9)
     trace = max(np.trace(matrix), least * dim)
     assert np.isclose(np.trace(found), trace)
@@ -181,11 +185,18 @@ def test_a_gaussian_prior_stands_for_itself():
 @pytest.mark.parametrize("centre", [0.0, 0.7])
 def test_draws_follow_a_prior_that_is_not_gaussian(centre):
     # A Gaussian likelihood N(centre, 1) times a Laplace prior, in one dimension, by quadrature.
-    log_prior, scale = LaplacePrior(scale=0.5).log_prob, 1.0
-    site = prior_site(log_prior, jnp.zeros(1))
+    model = tacit.Model(
+        init=lambda key: jnp.zeros(1),
+        log_prior=LaplacePrior(scale=0.5).log_prob,
+        log_likelihood=lambda w, record, key: -0.5 * jnp.sum((record.y - w) ** 2),
+        predict=lambda w, x, key: w,
+    )
+    row = jax.ShapeDtypeStruct((), jnp.float32)
+    posterior = ModelPosterior(model, tacit.Record(row, row, row))
+    site = prior_site(model.log_prior, jnp.zeros(1))
     precision, linear = site(np.array([centre / 2]), np.array([[0.4]]))
-    covariance = np.linalg.inv(precision + np.eye(1) / scale**2)
-    mean = covariance @ (linear + centre / scale**2)
+    covariance = np.linalg.inv(precision + np.eye(1))
+    mean = covariance @ (linear + centre)
     found = noise_aware(
         Regression(dim=1).releases(num=4, noise_std=1.0, spread=0.1),
         lambda mean, cov: (np.eye(1), np.zeros(1)),
@@ -194,9 +205,8 @@ def test_draws_follow_a_prior_that_is_not_gaussian(centre):
         prior_precision=precision,
         prior_linear=linear,
     )
-    draws = flat_draws(found, log_prior, jnp.zeros(1))[:, 0]
     grid = np.linspace(-6, 6, 20001)
-    density = np.exp(-0.5 * (grid - centre) ** 2 / scale**2 - np.abs(grid) / 0.5)
+    density = np.exp(-0.5 * (grid - centre) ** 2 - np.abs(grid) / 0.5)
     cumulative = np.cumsum(density) / density.sum()
-    test = kstest(draws, lambda w: np.interp(w, grid, cumulative))
+    test = kstest(posterior.draws(found)[:, 0], lambda w: np.interp(w, grid, cumulative))
     assert test.pvalue > 1e-3

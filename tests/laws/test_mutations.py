@@ -215,8 +215,7 @@ BUGS = {
         sys.modules["tacit.inference.sgd"],
         "descent",
         "mean = jax.tree.map(",
-        "release(key, lambda record, key: record.y, records)\n"
-        "        mean = jax.tree.map(",
+        "release(key, lambda record, key: record.y, records)\n        mean = jax.tree.map(",
         cost("SGD"),
     ),
     "a loss leaked into Info": (

@@ -3,29 +3,31 @@
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from tacit import _tree
-from tacit.inference.evidence import MAX_PARAMETERS, has_hidden_layers
-from tacit.inference.method import Kernel, objective_of
-from tacit.inference.noise_aware import (
+from tacit.inference.evidence import (
+    MAX_PARAMETERS,
+    SLOPE_CHANGE,
+    Evidence,
     Matrix,
-    NoiseAware,
-    PriorSite,
     Vector,
-    noise_aware,
+    has_hidden_layers,
     releases_in,
 )
+from tacit.inference.method import Kernel, objective_of
+from tacit.inference.noise_aware import NoiseAware, noise_aware
+from tacit.inference.stand_in import compiled_once, is_quadratic, prior_site, root_of, sliced
 from tacit.intervals import IntervalFacts, Parts
 from tacit.models import Model
-from tacit.models.base import IntegrableLogPrior
 from tacit.posterior import Posterior
+from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
 from tacit.samplers import Points
 from tacit.tables.base import as_table
@@ -33,19 +35,15 @@ from tacit.typing import Array, Key, Params, Scalar, Tree
 
 __all__ = [
     "MOST_NEGATIVE",
-    "FlatDraws",
+    "ModelPosterior",
     "caveats_of",
     "corrected",
-    "flat_draws",
+    "groups_of",
     "obstacle_in",
-    "prior_site",
+    "slope_change_of",
 ]
 
 _DRAWS_A_COMPONENT = 10
-_NUM_UPDATES = 60
-"""Elliptical slices from draws that are nearly right: the reference is the posterior under a
-Gaussian that stands for the prior."""
-
 _LARGEST_DOUBT = 0.45
 """Of standard deviations. In simulated logistic regressions with doubts above this, 90 % intervals
 held the truth in 60 to 80 % of cases; below, in 80 to 94 %."""
@@ -55,9 +53,6 @@ _LEAST_SHARE = 0.98
 MOST_NEGATIVE = 3
 """Directions in which the loss of one record bends down. Regressions have none; a scale that is
 learnt has one or two; a network with hidden layers has about one for each active unit."""
-
-# What runs a few times at most: compiling it well would take longer than that.
-_compiled_once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree) -> Posterior:
@@ -72,31 +67,101 @@ def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree)
       states: of all chains, at the end of the run.
       records: the table, or its shapes.
     """
+    model, record = posterior.model, as_table(records).record
     evidence = None if kernel.evidence is None else jax.vmap(kernel.evidence)(states)
-    obstacle = _obstacle(posterior.model, kernel, evidence is not None, records)
+    obstacle = _obstacle(model, evidence is not None and kernel.engine is not None, record)
     if obstacle is not None or evidence is None or kernel.engine is None:
         return replace(posterior, intervals=IntervalFacts(caveats=(_uncorrected(obstacle),)))
-    model = posterior.model
-    start = jax.eval_shape(model.init, seeded_key(0))
-    template = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), start)
-    found = noise_aware(releases_in(evidence, kernel.engine), prior_site(model.log_prior, template))
+    exact = ModelPosterior(model, record)
+    found = exact.seen(evidence, kernel.engine)
     obstacle = obstacle_in(found)
     if obstacle is not None:
         caveats = (_uncorrected(obstacle), *caveats_of(found))
         return replace(posterior, intervals=IntervalFacts(caveats=caveats))
-    draws = flat_draws(found, model.log_prior, template)
-    _, unflat = ravel_pytree(_tree.at_least_float32(template))
-    kept = jax.vmap(lambda draw: _like(template, unflat(draw)))(jnp.asarray(draws, jnp.float32))
+    draws = jnp.asarray(exact.draws(found), jnp.float32)
+    kept = jax.vmap(lambda draw: _like(exact.template, exact.unflat(draw)))(draws)
     return replace(
         posterior,
         sampler=Points(),
         kept=jax.tree.map(lambda leaf: leaf[None], kept),
         intervals=IntervalFacts(
-            parts=_parts(found, lambda std: unflat(jnp.asarray(std, jnp.float32))),
+            parts=_parts(found, lambda std: exact.unflat(jnp.asarray(std, jnp.float32))),
             caveats=caveats_of(found),
         ),
         raw=posterior,
     )
+
+
+class ModelPosterior:
+    """The prior of a model times what a run's releases say of its parameters.
+
+    Attributes:
+      template: the model's parameters, all at zero.
+      unflat: from a flat vector to parameters.
+    """
+
+    def __init__(self, model: Model, record: Tree) -> None:
+        """Compiles what depends on the model alone.
+
+        Args:
+          model: which was fitted.
+          record: the shapes of one record.
+        """
+        shapes = jax.eval_shape(model.init, seeded_key(0))
+        self.template = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        _, self.unflat = ravel_pytree(_tree.at_least_float32(self.template))
+        self._site = prior_site(model.log_prior, self.template)
+        self._slope_change = slope_change_of(model, record)
+        self._is_gaussian = is_quadratic(model.log_prior, self.template)
+
+        def log_ratio(w: Array, precision: Array, linear: Array) -> Scalar:
+            return model.log_prior(self.unflat(w)) + 0.5 * w @ precision @ w - linear @ w
+
+        self._sliced = jax.jit(functools.partial(sliced, log_ratio))
+
+    def seen(self, evidence: Evidence, engine: GaussianSum) -> NoiseAware:
+        """Returns the posterior given the releases.
+
+        Args:
+          evidence: of the run; every leaf has a leading chain axis.
+          engine: which made the releases.
+        """
+        releases = releases_in(
+            evidence, engine, groups_of(self.template), slope_change=self._slope_change
+        )
+        return noise_aware(releases, self._site)
+
+    def draws(self, found: NoiseAware) -> Matrix:
+        """Returns draws, ``(num_draws, d)``, under the prior itself where it is not Gaussian.
+
+        Each component is a Gaussian likelihood times the Gaussian that stands for the prior.
+        Elliptical slices with that product as their reference, and the ratio of the prior to its
+        stand-in as their likelihood, leave the product with the prior itself invariant.
+
+        Reference:
+          Murray, Adams, MacKay, "Elliptical slice sampling" (2010).
+        """
+        generator = np.random.default_rng(1)
+        roots = np.array([root_of(covariance) for covariance in found.components.covariances])
+        shape = (len(roots), _DRAWS_A_COMPONENT, roots.shape[1])
+        centres = np.broadcast_to(found.components.means[:, None], shape)
+        draws = centres + generator.normal(size=shape) @ roots.swapaxes(1, 2)
+        if not self._is_gaussian:
+            start = (jnp.asarray(part, jnp.float32) for part in (draws, centres, roots))
+            draws = np.asarray(
+                self._sliced(
+                    *start,
+                    precision=jnp.asarray(found.prior_precision, jnp.float32),
+                    linear=jnp.asarray(found.prior_linear, jnp.float32),
+                )
+            )
+        return draws.reshape(-1, shape[-1]).astype(np.float64)
+
+
+def groups_of(params: Params) -> NDArray[np.int64]:
+    """Returns the number of its leaf for each parameter, in flat order."""
+    sizes = [leaf.size for leaf in jax.tree.leaves(params)]
+    return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _like(template: Params, params: Params) -> Params:
@@ -110,7 +175,7 @@ def _uncorrected(obstacle: str | None) -> str:
     )
 
 
-def _obstacle(model: Model, kernel: Kernel, has_evidence: bool, records: Tree) -> str | None:
+def _obstacle(model: Model, has_evidence: bool, record: Tree) -> str | None:
     """Returns why a posterior cannot be corrected; None where it can."""
     size = _tree.size(jax.eval_shape(model.init, seeded_key(0)))
     if size > MAX_PARAMETERS:
@@ -118,21 +183,21 @@ def _obstacle(model: Model, kernel: Kernel, has_evidence: bool, records: Tree) -
             f"the model has {size:,} parameters, and noise can be included for at most"
             f" {MAX_PARAMETERS} (for a network, fit the last layer on fixed features)"
         )
-    if _is_network(model, records):
+    if _is_network(model, record):
         return (
             "the likelihood of a network with hidden layers is not quadratic in its parameters"
             " (fit the last layer on fixed features instead)"
         )
-    if not has_evidence or kernel.engine is None:
+    if not has_evidence:
         return "it is not known how for this method"
     return None
 
 
-def _is_network(model: Model, records: Tree) -> bool:
+def _is_network(model: Model, record: Tree) -> bool:
     """Whether a model has hidden layers, by its description or else by the loss of a record."""
     if model.spec is not None:
         return has_hidden_layers(model)
-    return _most_negative(model, as_table(records).record) > MOST_NEGATIVE
+    return _most_negative(model, record) > MOST_NEGATIVE
 
 
 def _most_negative(model: Model, record: Tree) -> int:
@@ -143,7 +208,7 @@ def _most_negative(model: Model, record: Tree) -> int:
     )
     loss = objective_of(model).record_loss
 
-    @_compiled_once
+    @compiled_once
     def num_negative(key: Key) -> Array:
         point_key, record_key, loss_key = jax.random.split(key, 3)
         made_up = _made_up(record, record_key)
@@ -153,6 +218,24 @@ def _most_negative(model: Model, record: Tree) -> int:
         return jnp.sum(values < -1e-3 * jnp.max(jnp.abs(values)))
 
     return max(int(num_negative(key)) for key in jax.random.split(seeded_key(0), 3))
+
+
+def slope_change_of(model: Model, record: Tree) -> float:
+    """Returns how fast the curvature of a model changes: not at all where it is quadratic.
+
+    Args:
+      model: whose likelihood.
+      record: the shapes of one.
+    """
+    loss = objective_of(model).record_loss
+    made_up = _made_up(record, seeded_key(1))
+    template = jax.eval_shape(model.init, seeded_key(0))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
+
+    def of_params(params: Params) -> Scalar:
+        return loss(params, None, made_up, seeded_key(2))
+
+    return 0.0 if is_quadratic(of_params, zeros) else SLOPE_CHANGE
 
 
 def _made_up(record: Tree, key: Key) -> Tree:
@@ -214,158 +297,3 @@ def _parts(found: NoiseAware, unflat: Callable[[Vector], Params]) -> Parts:
         data=std(curvature),
         privacy=unflat(np.sqrt(np.diag(inverse @ found.noise @ inverse))),
     )
-
-
-class FlatDraws(NamedTuple):
-    """Starting points of the slices, one for each draw.
-
-    Attributes:
-      draws: ``(num_draws, d)``.
-      centres: ``(num_draws, d)``, of the component that a draw belongs to.
-      roots: ``(num_draws, d, d)``, of its covariance.
-    """
-
-    draws: Array
-    centres: Array
-    roots: Array
-
-
-def flat_draws(
-    found: NoiseAware, log_prior: Callable[[Params], Scalar], template: Params
-) -> Matrix:
-    """Returns draws of the posterior, under the prior itself where it is not Gaussian.
-
-    Each component is a Gaussian likelihood times the Gaussian that stands for the prior. Elliptical
-    slices with that product as their reference, and the ratio of the prior to its stand-in as
-    their likelihood, leave the product with the prior itself invariant.
-
-    Args:
-      found: the posterior.
-      log_prior: of the model.
-      template: parameters, for their shapes.
-
-    Reference:
-      Murray, Adams, MacKay, "Elliptical slice sampling" (2010).
-    """
-    generator = np.random.default_rng(1)
-    roots = np.array([_root(covariance) for covariance in found.components.covariances])
-    roots = np.repeat(roots, _DRAWS_A_COMPONENT, axis=0)
-    centres = np.repeat(found.components.means, _DRAWS_A_COMPONENT, axis=0)
-    draws = centres + np.einsum("kij,kj->ki", roots, generator.normal(size=centres.shape))
-    if _is_gaussian(log_prior, template):
-        return draws
-    flat = FlatDraws(*(jnp.asarray(part, jnp.float32) for part in (draws, centres, roots)))
-    precision = jnp.asarray(found.prior_precision, jnp.float32)
-    linear = jnp.asarray(found.prior_linear, jnp.float32)
-    _, unflat = ravel_pytree(_tree.at_least_float32(template))
-
-    def log_ratio(w: Array) -> Scalar:
-        return log_prior(unflat(w)) + 0.5 * w @ precision @ w - linear @ w
-
-    return np.asarray(_sliced(log_ratio, flat), np.float64)
-
-
-def _root(covariance: Matrix) -> Matrix:
-    values, basis = np.linalg.eigh(covariance)
-    root: Matrix = basis * np.sqrt(np.maximum(values, 0))
-    return root
-
-
-def _is_gaussian(log_prior: Callable[[Params], Scalar], template: Params) -> bool:
-    """Whether a log prior is quadratic, flat ones included."""
-    flat, unflat = ravel_pytree(_tree.at_least_float32(template))
-
-    @_compiled_once
-    def changes(key: Key) -> tuple[Array, Array]:
-        gradient = jax.grad(lambda w: log_prior(unflat(w)))
-        one, other = jax.random.normal(key, (2, flat.size))
-        slope, predicted = jax.jvp(gradient, (one,), (other - one,))
-        return gradient(other) - slope, predicted
-
-    found, predicted = (np.asarray(part) for part in changes(seeded_key(0)))
-    return bool(np.allclose(found, predicted, atol=1e-3 * np.max(np.abs(predicted)) + 1e-6))
-
-
-def _sliced(log_ratio: Callable[[Array], Scalar], flat: FlatDraws) -> Array:
-    """Returns the draws after some elliptical slices each."""
-
-    def one(key: Key, start: FlatDraws) -> Array:
-        def update(draw: Array, key: Key) -> tuple[Array, None]:
-            normal_key, height_key, angle_key, shrink_key = jax.random.split(key, 4)
-            offset = draw - start.centres
-            other = start.roots @ jax.random.normal(normal_key, draw.shape)
-            height = log_ratio(draw) + jnp.log(jax.random.uniform(height_key, minval=1e-30))
-            angle = jax.random.uniform(angle_key, maxval=2 * jnp.pi)
-
-            def at(angle: Array) -> Array:
-                return start.centres + offset * jnp.cos(angle) + other * jnp.sin(angle)
-
-            def is_outside(carry: tuple[Array, Array, Array, Key]) -> Array:
-                return ~(log_ratio(at(carry[0])) >= height)
-
-            def shrink(carry: tuple[Array, Array, Array, Key]) -> tuple[Array, Array, Array, Key]:
-                angle, low, high, key = carry
-                low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
-                key, own = jax.random.split(key)
-                return jax.random.uniform(own, minval=low, maxval=high), low, high, key
-
-            found, *_ = jax.lax.while_loop(
-                is_outside, shrink, (angle, angle - 2 * jnp.pi, angle, shrink_key)
-            )
-            return jnp.where(jnp.isfinite(height), at(found), draw), None
-
-        return jax.lax.scan(update, start.draws, jax.random.split(key, _NUM_UPDATES))[0]
-
-    keys = jax.random.split(seeded_key(2), len(flat.draws))
-    result: Array = jax.jit(jax.vmap(one))(keys, flat)
-    return result
-
-
-def prior_site(log_prior: Callable[[Params], Scalar], template: Params) -> PriorSite:
-    """Returns the Gaussian that stands for a prior at a posterior ``N(mean, covariance)``.
-
-    Its precision is the expected curvature of the negative log prior, its slope at the mean the
-    expected gradient: what variational inference takes of a prior. In closed form where the prior
-    knows its expectation, exact for Gaussian priors; otherwise an average over 64 draws.
-
-    Args:
-      log_prior: of the model.
-      template: parameters, for their shapes.
-    """
-    flat, unflat = ravel_pytree(_tree.at_least_float32(template))
-
-    @jax.jit
-    def integrated(mean: Array, std: Array) -> tuple[Array, Array]:
-        def expected(mean: Array, std: Array) -> Scalar:
-            assert isinstance(log_prior, IntegrableLogPrior)
-            return log_prior.expected(unflat(mean), unflat(std))
-
-        by_mean, by_std = jax.grad(expected, argnums=(0, 1))(mean, std)
-        return by_mean, jnp.diag(-by_std / std)
-
-    @jax.jit
-    def averaged(mean: Array, root: Array) -> tuple[Array, Array]:
-        def value(w: Array) -> Scalar:
-            return log_prior(unflat(w))
-
-        half = jax.random.normal(seeded_key(0), (32, flat.size))
-
-        def at(offset: Array) -> tuple[Array, Array]:
-            point = mean + root @ offset
-            return jax.grad(value)(point), -jax.hessian(value)(point)
-
-        gradients, curvatures = jax.lax.map(at, jnp.concatenate([half, -half]))
-        return gradients.mean(0), curvatures.mean(0)
-
-    def site(mean: Vector, covariance: Matrix) -> tuple[Matrix, Vector]:
-        centre = jnp.asarray(mean, jnp.float32)
-        if isinstance(log_prior, IntegrableLogPrior):
-            found = integrated(centre, jnp.asarray(np.sqrt(np.diag(covariance)), jnp.float32))
-        else:
-            found = averaged(centre, jnp.asarray(_root(covariance), jnp.float32))
-        gradient, precision = (np.asarray(part, np.float64) for part in found)
-        values, basis = np.linalg.eigh((precision + precision.T) / 2)
-        precision = (basis * np.maximum(values, 0)) @ basis.T
-        return precision, precision @ mean + gradient
-
-    return site

@@ -5,11 +5,15 @@ constant beside its gradient, inside the same clip. The noisy sum of it tells ho
 gradients the clip has left, at no further cost: same clip, same noise, same event.
 """
 
-from typing import Any, NamedTuple
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
 
 from tacit import _tree
 from tacit.models import MLP, Model
@@ -20,19 +24,31 @@ from tacit.typing import Array, Key, Params, RecordLoss, Scalar, Tree
 __all__ = [
     "MAX_PARAMETERS",
     "PROBE",
+    "SLOPE_CHANGE",
     "Evidence",
+    "Matrix",
+    "Releases",
+    "Vector",
     "evidence_of",
     "first_evidence",
     "has_hidden_layers",
     "noted",
     "probed_gradient",
+    "releases_in",
 ]
+
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[np.float64]
 
 MAX_PARAMETERS = 128
 """Beyond, a curvature has more entries than a run has releases to learn them from."""
 
 PROBE = 0.1
 """The probe in clip norms. It takes half a per cent of the room of a gradient at the clip norm."""
+
+SLOPE_CHANGE = 4.0
+"""How fast the curvature changes: the relative change over a distance at which the loss of a record
+changes by half a nat. Logistic regression has 1 to 4; a larger number trusts far releases less."""
 
 _BLOCKS_AN_OCTAVE = 256
 _NUM_OCTAVES = 12
@@ -175,3 +191,94 @@ def probed_gradient(
 
     estimate, total = release.gradient(key, probed, (params, jnp.zeros(())), records, **overrides)
     return estimate, total / (size * release.sampling.public_records)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Releases:
+    """What a run has released, as numbers: averages over blocks, from all chains.
+
+    Attributes:
+      points: ``(num_blocks, d)``.
+      gradients: ``(num_blocks, d)``, of the summed loss, without the prior.
+      variances: ``(num_blocks,)``, of the noise on a coordinate of a block's gradient.
+      counts: ``(num_blocks,)``, of releases in a block.
+      is_late: ``(num_blocks,)``, whether a block belongs to the second half of its chain.
+      shares: ``(num_blocks,)``, what the clip left of what was asked for; NaN where unknown.
+      share_variances: ``(num_blocks,)``, of their noise.
+      curvatures: ``(num_blocks, d, d)``, released curvatures; None where there are none.
+      curvature_variances: ``(num_blocks,)``, of the noise on a diagonal entry; off the diagonal it
+        is half.
+      batch_noise: ``(1 - q) / q`` for batches of inclusion rate ``q``.
+      num_records: the public number of records.
+      groups: ``(d,)``, a number for each parameter, the same for parameters that are alike (the
+        weights of a layer, the effects of groups); None where all are.
+      slope_change: how fast the curvature changes; zero where the loss is exactly quadratic.
+    """
+
+    points: Matrix
+    gradients: Matrix
+    variances: Vector
+    counts: Vector
+    is_late: NDArray[np.bool_]
+    shares: Vector
+    share_variances: Vector
+    curvatures: NDArray[np.float64] | None = None
+    curvature_variances: Vector | None = None
+    batch_noise: float = 0.0
+    num_records: int = 1
+    groups: NDArray[np.int64] | None = None
+    slope_change: float = SLOPE_CHANGE
+
+
+def releases_in(
+    evidence: Evidence,
+    engine: GaussianSum,
+    groups: NDArray[np.int64] | None = None,
+    *,
+    slope_change: float = SLOPE_CHANGE,
+) -> Releases:
+    """Returns the releases that the states of all chains have noted.
+
+    Args:
+      evidence: of all chains; every leaf has a leading chain axis.
+      engine: which made them.
+      groups: which parameters are alike, for `Releases`.
+      slope_change: how fast the curvature changes, for `Releases`.
+    """
+    counts = np.asarray(evidence.counts, np.float64)
+    is_used = counts > 0
+    used = counts[is_used]
+    rate, num_records = engine.sampling.inclusion_rate, engine.sampling.public_records
+
+    def means(totals: object) -> NDArray[np.float64]:
+        chosen = np.asarray(totals, np.float64)[is_used]
+        return chosen / used.reshape(-1, *([1] * (chosen.ndim - 1)))
+
+    variances = means(evidence.variances) / used
+    found = Releases(
+        points=means(evidence.points),
+        gradients=means(evidence.gradients),
+        variances=variances,
+        counts=used,
+        is_late=(np.cumsum(counts, axis=1) > counts.sum(1, keepdims=True) / 2)[is_used],
+        shares=means(evidence.shares),
+        share_variances=variances / (PROBE * engine.clip_norm * num_records) ** 2,
+        batch_noise=(1 - rate) / rate,
+        num_records=num_records,
+        groups=groups,
+        slope_change=slope_change,
+    )
+    if evidence.curvatures is None:
+        return found
+    return replace(
+        found,
+        curvatures=_matrices(means(evidence.curvatures), found.points.shape[1]),
+        curvature_variances=means(evidence.curvature_variances) / used,
+    )
+
+
+def _matrices(triangles: Matrix, dim: int) -> NDArray[np.float64]:
+    rows, columns = np.triu_indices(dim)
+    found = np.zeros((len(triangles), dim, dim))
+    found[:, rows, columns] = triangles / np.where(rows == columns, 1.0, math.sqrt(2))
+    return found + np.triu(found, 1).swapaxes(1, 2)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -40,6 +41,9 @@ _LARGEST = 512
 
 _NUM_KEPT = 32
 """How many releases are kept; a longer run forgets its first ones."""
+
+_NUM_DIRECT = 4
+"""How many releases are made at the point itself, before others explore around it."""
 
 _CHUNK_NUMBERS = 2**22
 """How many numbers of per-record curvatures are held at once: 16 MB."""
@@ -89,13 +93,19 @@ class Laplace(OneRelease):
     ``max_step``: on separated classes and on counts, undamped Newton steps diverge. Without noise
     this is Newton's method with a trust region.
 
+    After the first four steps, releases are not made at ``w`` itself but at draws of the posterior
+    so far, in antithetic pairs: how gradients differ between them tells about the curvature along
+    directions in which the records say little, where the noise of ``H`` would hide it. The draws
+    come from a public key.
+
     Made for generalised linear models (logistic, multinomial, Poisson, negative binomial) and for
     the last layer of a network on fixed or public features: their loss is convex. ``H`` is the
     Hessian, which for these equals the generalised Gauss-Newton matrix in expectation, and exactly
     where the link is canonical. With a Gaussian likelihood of known noise the loss *is* quadratic:
     one step with ``max_step=math.inf`` releases X'X and X'y, and is exact without noise. Under
     noise several are better, for what noise makes of X'X is multiplied by the distance of the start
-    (d 10, n 5000, epsilon 1: one step ends 3.4 times as far away as possible, two 1.13, eight 1.04).
+    (d 10, n 5000, epsilon 1: one step ends 3.4 times as far away as possible, two 1.13, eight
+    1.04).
 
     Guarantee:
       One release a step, nothing else. One record's gradient and curvature are clipped together.
@@ -111,6 +121,8 @@ class Laplace(OneRelease):
       noise_schedule: factor of the noise multiplier at each step. The first releases are made far
         from the mode, where they say less: they may be noisier. The default halves the noise in
         ten steps, which is a good length.
+      exploration: how far from the present point later releases are made, in posterior standard
+        deviations. Without privacy they are made at the point.
 
     Example:
       >>> import tacit
@@ -136,10 +148,12 @@ class Laplace(OneRelease):
     curvature_scale: float = 3.0
     max_step: float = 1.0
     noise_schedule: Schedule = field(default_factory=lambda: Exponential(half_life=10.0))
+    exploration: float = 1.0
 
     def __post_init__(self) -> None:
         _check.positive(curvature_scale=self.curvature_scale)
         _check.positive(max_step=self.max_step, infinite=True)
+        _check.non_negative(exploration=self.exploration)
         if not isinstance(self.release.clipping, Flat):
             raise InvalidArgumentError(
                 "release.clipping must be Flat(): gradient and curvature share one clip; got"
@@ -237,8 +251,9 @@ class Laplace(OneRelease):
         def step(
             key: Key, state: LaplaceState, records: Record
         ) -> tuple[LaplaceState, LaplaceInfo]:
-            releases = self._released(key, objective, state, records)
             flat, unflat = ravel_pytree(_tree.at_least_float32(state.params))
+            asked = flat + self._excursion(state, fit)
+            releases = self._released(key, objective, unflat(asked), state.releases, records)
             quadratic = fit(releases, state.params)
             offset = quadratic.mean - flat
             length = quadratic.length(offset)
@@ -271,16 +286,30 @@ class Laplace(OneRelease):
             engine=self.release,
         )
 
+    def _excursion(self, state: LaplaceState, fit: Callable[..., Quadratic]) -> Array:
+        """Returns how far from the present point a step asks; no record and no secret is in it."""
+        flat, _ = ravel_pytree(_tree.at_least_float32(state.params))
+        if not self.exploration or not self.release.is_private:
+            return jnp.zeros_like(flat)
+        step, quadratic = state.releases.num_steps, fit(state.releases, state.params)
+        normal = jax.random.normal(jax.random.fold_in(seeded_key(0), step // 2), flat.shape)
+        whitening = jnp.linalg.cholesky(quadratic.precision)
+        offset = jax.scipy.linalg.solve_triangular(whitening.T, normal, lower=False)
+        offset = self.exploration * jnp.where(step % 2 == 0, offset, -offset)
+        longest = self.max_step / jnp.maximum(quadratic.length(offset), TINY)
+        # With few releases there is no posterior yet.
+        return jnp.where(step < _NUM_DIRECT, 0.0, offset * jnp.minimum(1.0, longest))
+
     def _released(
-        self, key: Key, objective: Objective, state: LaplaceState, records: Record
+        self, key: Key, objective: Objective, params: Params, releases: Evidence, records: Record
     ) -> Evidence:
         """Makes one release and notes it."""
-        releases, noise = state.releases, self._noise
+        noise = self._noise
         dim = releases.points.shape[1]
         probe = PROBE * self.release.clip_norm if self.release.is_private else 0.0
 
         def query(record: Record, key: Key) -> tuple[Array, Array, Array]:
-            gradient, curvature = _gradient_and_curvature(objective, state.params, record, key)
+            gradient, curvature = _gradient_and_curvature(objective, params, record, key)
             return gradient, self._scale * curvature, jnp.full((), probe)
 
         chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // (dim * (dim + 1)))
@@ -297,7 +326,7 @@ class Laplace(OneRelease):
             return column.at[row].set(value)
 
         return Evidence(
-            noted(releases.points, ravel_pytree(_tree.at_least_float32(state.params))[0]),
+            noted(releases.points, ravel_pytree(_tree.at_least_float32(params))[0]),
             noted(releases.gradients, gradient),
             noted(releases.variances, variance),
             noted(releases.shares, total / (probe * num_records) if probe else jnp.nan),

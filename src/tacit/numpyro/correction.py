@@ -13,26 +13,30 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
-from numpyro.infer.initialization import init_to_uniform
+from numpyro.handlers import block
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.initialization import init_to_uniform, init_to_value
 
 from tacit.inference.corrected import (
     MOST_NEGATIVE,
     caveats_of,
-    flat_draws,
+    groups_of,
     obstacle_in,
-    prior_site,
 )
-from tacit.inference.evidence import MAX_PARAMETERS, Evidence
-from tacit.inference.noise_aware import (
-    Components,
+from tacit.inference.evidence import (
+    MAX_PARAMETERS,
+    SLOPE_CHANGE,
+    Evidence,
     Matrix,
-    NoiseAware,
     Vector,
-    noise_aware,
     releases_in,
 )
+from tacit.inference.noise_aware import Components, NoiseAware, noise_aware
+from tacit.inference.stand_in import is_quadratic, prior_site
 from tacit.intervals import IntervalFacts, Parts
 from tacit.models.programs.alignment import SharedLatents
 from tacit.models.programs.arguments import made_up_records
@@ -42,9 +46,13 @@ from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
 from tacit.typing import Array, Key, Params, Scalar
 
-__all__ = ["Correction", "correction_of"]
+__all__ = ["Correction", "JointPosterior", "ProgramSpace", "correction_of"]
 
-_NUM_ROUNDS = 3
+_BROAD = 30.0
+"""Standard deviation of a prior on unconstrained latents under which only the message speaks."""
+
+_REAL_VECTOR = dist.constraints.real_vector
+_NUM_WARMUP, _NUM_DRAWS, _THINNING = 500, 1000, 2
 
 
 class Correction(NamedTuple):
@@ -78,21 +86,20 @@ def correction_of(
     obstacle = _obstacle(program, evidence)
     if obstacle is not None or evidence is None or program.latents is None:
         return _guides_own(obstacle)
-    space = _Space.of(program.latents)
-    prior = _MarginalPrior(space)
-    seen = noise_aware(releases_in(jax.tree.map(lambda leaf: leaf[None], evidence), release), prior)
-    found = prior.joint(seen)
-    if not np.all(np.isfinite(found.components.covariances)):
+    joint = JointPosterior(program.latents)
+    seen = joint.seen(jax.tree.map(lambda leaf: leaf[None], evidence), release)
+    if not np.all(np.isfinite(seen.components.covariances)):
         return _guides_own("the releases are not finite")
-    draws = flat_draws(found, space.prior, space.zeros)
+    draws = joint.draws(seen)
     return Correction(
-        space.constrained(jnp.asarray(draws, jnp.float32)),
-        IntervalFacts(parts=_parts(space, found), caveats=_caveats(seen)),
+        joint.space.constrained(jnp.asarray(draws, jnp.float32)),
+        IntervalFacts(parts=_parts(joint.space, joint.joint(seen, draws)), caveats=_caveats(seen)),
     )
 
 
 def _caveats(seen: NoiseAware) -> tuple[str, ...]:
-    obstacle = obstacle_in(seen)
+    # What is not known of the curvature is in the draws; the prior of a program bounds it.
+    obstacle = obstacle_in(seen._replace(has_curvatures=True))
     if obstacle is None:
         return caveats_of(seen)
     return (*caveats_of(seen), f"The intervals may not hold, because {obstacle}.")
@@ -146,7 +153,7 @@ def _bends_down(latents: SharedLatents) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Space:
+class ProgramSpace:
     """The shared latents as flat vectors of unconstrained numbers.
 
     Attributes:
@@ -160,7 +167,7 @@ class _Space:
     seen: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, latents: SharedLatents) -> "_Space":
+    def of(cls, latents: SharedLatents) -> "ProgramSpace":
         """Returns the space of a program's shared latents."""
         program = latents.program
         prior = ProgramPrior(
@@ -178,73 +185,136 @@ class _Space:
         marks = {name: jnp.full_like(leaf, name in latents.seen) for name, leaf in zeros.items()}
         return cls(prior=prior, zeros=zeros, seen=np.asarray(ravel_pytree(marks)[0]) > 0)
 
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """Which of the numbers that records see belong to the same site."""
+        return groups_of(self.zeros)[self.seen]
+
     def constrained(self, flat: Array) -> dict[str, Array]:
         """Returns flat draws in the spaces of the sites."""
         _, unflat = ravel_pytree(self.zeros)
         return self.prior.constrained(jax.vmap(unflat)(flat))
 
 
-class _MarginalPrior:
-    """The prior of what records see, with all other latents integrated over.
+class Likelihood(NamedTuple):
+    """What averaged releases say of the latents that records see: a mixture over curvatures.
 
-    A Gaussian stands for the joint prior at the joint posterior, where what is not seen has its
-    conditional distribution given what is. It is found by a few rounds.
+    With curvature ``A_k`` and noise ``S_k`` the averaged gradient is normal around
+    ``A_k (point - latents)`` with covariance ``A_k + S_k``. Whitened it is an affine function.
+
+    Attributes:
+      constants: ``(num_curvatures, d)``.
+      slopes: ``(num_curvatures, d, d)``.
+      log_scales: ``(num_curvatures,)``, log determinants of what whitens.
     """
 
-    def __init__(self, space: _Space) -> None:
-        self._site = prior_site(space.prior, space.zeros)
-        self._seen, self._others = np.flatnonzero(space.seen), np.flatnonzero(~space.seen)
-        size = len(space.seen)
-        self._precision, self._linear = np.eye(size), np.zeros(size)
+    constants: Array
+    slopes: Array
+    log_scales: Array
 
-    def __call__(self, mean: Vector, covariance: Matrix) -> tuple[Matrix, Vector]:
-        """Returns precision and linear term for what records see."""
-        for _ in range(_NUM_ROUNDS if len(self._others) else 1):
-            self._precision, self._linear = self._site(*self._moments(mean, covariance))
-        slope, intercept, _ = self._conditional()
-        across = self._precision[np.ix_(self._seen, self._others)]
-        own = self._precision[np.ix_(self._seen, self._seen)]
-        return own + across @ slope, self._linear[self._seen] - across @ intercept
+    @classmethod
+    def of(cls, found: NoiseAware) -> "Likelihood":
+        """Returns what the releases behind a noise-aware posterior say."""
+        point, gradient, curvatures = found.message.point, found.message.gradient, found.curvatures
+        noise = np.array([found.message.noise(curvature) for curvature in curvatures])
+        roots = np.linalg.cholesky(curvatures + noise)
+        residuals = gradient - curvatures @ point
+        constants = np.linalg.solve(roots, residuals[..., None])[..., 0]
+        slopes = np.linalg.solve(roots, curvatures)
+        logs = -np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(1)
+        return cls(*(jnp.asarray(part, jnp.float32) for part in (constants, slopes, logs)))
 
-    def joint(self, found: NoiseAware) -> NoiseAware:
-        """Returns the posterior of all latents, from that of what records see."""
-        moments = [self._moments(*component) for component in zip(*found.components, strict=True)]
-        return found._replace(
-            components=Components(
-                np.array([mean for mean, _ in moments]),
-                np.array([covariance for _, covariance in moments]),
-            ),
-            curvature=self._embedded(found.curvature),
-            noise=self._embedded(found.noise),
-            prior_precision=self._precision,
-            prior_linear=self._linear,
+    def log_prob(self, latents: Array) -> Scalar:
+        """Returns the log density of the averaged gradient, up to a constant."""
+        whitened = self.constants + self.slopes @ latents
+        logs = self.log_scales - 0.5 * jnp.sum(jnp.square(whitened), axis=1)
+        return jax.scipy.special.logsumexp(logs)
+
+
+class JointPosterior:
+    """The prior of all shared latents times what a run's releases say of those that records see.
+
+    The prior of a hierarchy is not Gaussian, and no Gaussian stands for it everywhere, so the
+    product is sampled by NUTS, on the unconstrained latents.
+    """
+
+    def __init__(self, latents: SharedLatents) -> None:
+        self.space = ProgramSpace.of(latents)
+        self._slope_change = _slope_change(latents)
+        _, unflat = ravel_pytree(self.space.zeros)
+        seen = np.flatnonzero(self.space.seen)
+
+        def target(likelihood: Likelihood) -> None:
+            shape = (len(self.space.seen),)
+            draw = numpyro.sample("latents", dist.ImproperUniform(_REAL_VECTOR, (), shape))
+            with block():  # the program's own sites are none of this model's
+                log_prior = self.space.prior(unflat(draw))
+            numpyro.factor("prior", log_prior)
+            numpyro.factor("releases", likelihood.log_prob(draw[seen]))
+
+        start = {"latents": jnp.zeros(len(self.space.seen))}
+        self._chain = MCMC(
+            NUTS(target, init_strategy=init_to_value(values=start)),
+            num_warmup=_NUM_WARMUP,
+            num_samples=_NUM_DRAWS * _THINNING,
+            thinning=_THINNING,
+            progress_bar=False,
         )
 
-    def _moments(self, mean: Vector, covariance: Matrix) -> tuple[Vector, Matrix]:
-        slope, intercept, within = self._conditional()
-        seen, others = self._seen, self._others
-        whole_mean = np.empty(len(self._linear))
-        whole_mean[seen], whole_mean[others] = mean, intercept + slope @ mean
-        across = slope @ covariance
-        whole = self._embedded(covariance)
-        whole[np.ix_(others, seen)], whole[np.ix_(seen, others)] = across, across.T
-        whole[np.ix_(others, others)] = within + across @ slope.T
-        return whole_mean, whole
+    def seen(self, evidence: Evidence, release: GaussianSum) -> NoiseAware:
+        """Returns what releases say of the latents that records see, under a broad prior.
+
+        Args:
+          evidence: of the run; every leaf has a leading chain axis.
+          release: the engine that made them.
+        """
+
+        def broad(mean: Vector, covariance: Matrix) -> tuple[Matrix, Vector]:
+            return np.eye(len(mean)) / _BROAD**2, np.zeros(len(mean))
+
+        releases = releases_in(
+            evidence, release, self.space.groups, slope_change=self._slope_change
+        )
+        return noise_aware(releases, broad)
+
+    def draws(self, seen: NoiseAware) -> Matrix:
+        """Returns draws of all latents, ``(num_draws, d)``."""
+        self._chain.run(jax.random.key(0), Likelihood.of(seen))
+        return np.asarray(self._chain.get_samples()["latents"], np.float64)
+
+    def joint(self, seen: NoiseAware, draws: Matrix) -> NoiseAware:
+        """Returns the same over all latents, with a Gaussian that stands for the prior there."""
+        mean, covariance = draws.mean(0), np.atleast_2d(np.cov(draws.T))
+        precision, linear = prior_site(self.space.prior, self.space.zeros)(mean, covariance)
+        return seen._replace(
+            components=Components(mean[None], covariance[None]),
+            curvature=self._embedded(seen.curvature),
+            noise=self._embedded(seen.noise),
+            prior_precision=precision,
+            prior_linear=linear,
+        )
 
     def _embedded(self, matrix: Matrix) -> Matrix:
-        whole = np.zeros_like(self._precision)
-        whole[np.ix_(self._seen, self._seen)] = matrix
+        seen = np.flatnonzero(self.space.seen)
+        whole = np.zeros((len(self.space.seen),) * 2)
+        whole[np.ix_(seen, seen)] = matrix
         return whole
 
-    def _conditional(self) -> tuple[Matrix, Vector, Matrix]:
-        """Slope, intercept and covariance of what is not seen given what is."""
-        values, basis = np.linalg.eigh(self._precision[np.ix_(self._others, self._others)])
-        within = (basis / np.maximum(values, 1e-6)) @ basis.T
-        slope = -within @ self._precision[np.ix_(self._others, self._seen)]
-        return slope, within @ self._linear[self._others], within
+
+def _slope_change(latents: SharedLatents) -> float:
+    """Returns how fast the curvature of a record's density changes with the latents it sees."""
+    key, own = jax.random.split(seeded_key(0))
+    zeros = {name: jnp.zeros(latents.shapes[name].shape) for name in latents.seen}
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in latents.blank]
+    rows = next(iter(made_up_records(shapes)))
+
+    def loss(draw: Params) -> Scalar:
+        return -latents.log_density(draw, key, rows, own)
+
+    return 0.0 if is_quadratic(loss, zeros) else SLOPE_CHANGE
 
 
-def _parts(space: _Space, found: NoiseAware) -> Parts:
+def _parts(space: ProgramSpace, found: NoiseAware) -> Parts:
     """Returns standard deviations in the spaces of the sites, to first order around the mean."""
     at = jnp.asarray(found.mean, jnp.float32)
     _, unflat = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], space.constrained(at[None])))
