@@ -20,7 +20,9 @@ _INK, _GREY = "#222222", "#767676"
 def _recommended(results: Mapping[str, Any]) -> list[Row]:
     """The rows of the recommended method of each problem, corrected."""
     chosen = results["recommended"]
-    return [row for row in _rows(results) if chosen[row["problem"]] == row["method"]]
+    return [
+        row for row in _rows(results) if chosen[row["problem"]][row["batches"]] == row["method"]
+    ]
 
 
 def _rows(results: Mapping[str, Any]) -> Iterable[Row]:
@@ -63,7 +65,7 @@ def _recommended_table(results: Mapping[str, Any]) -> str:
         exact = results["exact"].get(problem)
         plain = "–" if exact is None else _plain(exact)
         cells = [_cell(found.get((problem, batches, epsilon))) for epsilon in epsilons]
-        title = f"{problem}: {results['recommended'][problem]}"
+        title = f"{problem}: {results['recommended'][problem][batches]}"
         lines.append(f"| {title} | {batches} | {plain} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -261,7 +261,7 @@ def test_every_problem_has_a_recommended_method_at_every_epsilon_and_sampling():
     found = {
         (cell.problem, cell.epsilon, cell.batches)
         for cell in cells()
-        if cell.method == RECOMMENDED[cell.problem]
+        if cell.method == RECOMMENDED[cell.problem][cell.batches]
     }
     wanted = {(p, e, b) for p in PROBLEMS for e in (0.5, 1, 2, 8) for b in ("full", "Poisson")}
     assert found == wanted

@@ -31,7 +31,7 @@ from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
 from tacit.samplers import Points
 from tacit.tables.base import as_table
-from tacit.typing import Array, Key, Params, Scalar, Tree
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = [
     "MOST_NEGATIVE",
@@ -100,7 +100,7 @@ class ModelPosterior:
       unflat: from a flat vector to parameters.
     """
 
-    def __init__(self, model: Model, record: Tree) -> None:
+    def __init__(self, model: Model, record: Record) -> None:
         """Compiles what depends on the model alone.
 
         Args:
@@ -175,7 +175,7 @@ def _uncorrected(obstacle: str | None) -> str:
     )
 
 
-def _obstacle(model: Model, has_evidence: bool, record: Tree) -> str | None:
+def _obstacle(model: Model, has_evidence: bool, record: Record) -> str | None:
     """Returns why a posterior cannot be corrected; None where it can."""
     size = _tree.size(jax.eval_shape(model.init, seeded_key(0)))
     if size > MAX_PARAMETERS:
@@ -193,14 +193,14 @@ def _obstacle(model: Model, has_evidence: bool, record: Tree) -> str | None:
     return None
 
 
-def _is_network(model: Model, record: Tree) -> bool:
+def _is_network(model: Model, record: Record) -> bool:
     """Whether a model has hidden layers, by its description or else by the loss of a record."""
     if model.spec is not None:
         return has_hidden_layers(model)
     return _most_negative(model, record) > MOST_NEGATIVE
 
 
-def _most_negative(model: Model, record: Tree) -> int:
+def _most_negative(model: Model, record: Record) -> int:
     """Returns in how many directions the loss of a made-up record bends down, at most."""
     template = jax.eval_shape(model.init, seeded_key(0))
     flat, unflat = ravel_pytree(
@@ -220,7 +220,7 @@ def _most_negative(model: Model, record: Tree) -> int:
     return max(int(num_negative(key)) for key in jax.random.split(seeded_key(0), 3))
 
 
-def slope_change_of(model: Model, record: Tree) -> float:
+def slope_change_of(model: Model, record: Record) -> float:
     """Returns how fast the curvature of a model changes: not at all where it is quadratic.
 
     Args:
@@ -235,10 +235,13 @@ def slope_change_of(model: Model, record: Tree) -> float:
     def of_params(params: Params) -> Scalar:
         return loss(params, None, made_up, seeded_key(2))
 
-    return 0.0 if is_quadratic(of_params, zeros) else SLOPE_CHANGE
+    # A target outside of the support has no gradient at all, and says nothing.
+    slopes = jax.tree.leaves(jax.grad(of_params)(zeros))
+    says_something = any(bool(jnp.any(slope != 0)) for slope in slopes)
+    return 0.0 if says_something and is_quadratic(of_params, zeros) else SLOPE_CHANGE
 
 
-def _made_up(record: Tree, key: Key) -> Tree:
+def _made_up(record: Record, key: Key) -> Record:
     def leaf(shape: jax.ShapeDtypeStruct, key: Key) -> Array:
         if jnp.issubdtype(shape.dtype, jnp.floating):
             return jax.random.normal(key, shape.shape).astype(shape.dtype)
@@ -246,7 +249,10 @@ def _made_up(record: Tree, key: Key) -> Tree:
 
     leaves, treedef = jax.tree.flatten(record)
     keys = jax.random.split(key, len(leaves))
-    return jax.tree.unflatten(treedef, [leaf(*each) for each in zip(leaves, keys, strict=True)])
+    found = jax.tree.unflatten(treedef, [leaf(*each) for each in zip(leaves, keys, strict=True)])
+    # One is a class, a count and a number.
+    ones = jax.tree.map(jnp.ones_like, found.y)
+    return found._replace(y=ones, weight=jnp.ones_like(found.weight))
 
 
 def obstacle_in(found: NoiseAware) -> str | None:

@@ -52,7 +52,7 @@ _BROAD = 30.0
 """Standard deviation of a prior on unconstrained latents under which only the message speaks."""
 
 _REAL_VECTOR = dist.constraints.real_vector
-_NUM_WARMUP, _NUM_DRAWS, _THINNING = 500, 1000, 2
+_NUM_WARMUP, _NUM_DRAWS = 300, 1000
 
 
 class Correction(NamedTuple):
@@ -256,8 +256,7 @@ class JointPosterior:
         self._chain = MCMC(
             NUTS(target, init_strategy=init_to_value(values=start)),
             num_warmup=_NUM_WARMUP,
-            num_samples=_NUM_DRAWS * _THINNING,
-            thinning=_THINNING,
+            num_samples=_NUM_DRAWS,
             progress_bar=False,
         )
 
