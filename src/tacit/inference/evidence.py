@@ -181,7 +181,7 @@ def probed_gradient(
       noise_multiplier: replaces the configured one.
       clip_norm: likewise.
     """
-    overrides = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm}
+    overrides: dict[str, Any] = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm}
     if not isinstance(release.clipping, Flat):
         return release.gradient(key, loss, params, records, **overrides), jnp.full((), jnp.nan)
     size = PROBE * (release.clip_norm if clip_norm is None else clip_norm)

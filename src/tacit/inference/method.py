@@ -350,29 +350,13 @@ def _padded_with_a_real_row(record: Record, mask: Array) -> Record:
 
 
 def potential_gradient(
-    key: Key,
-    release: GaussianSum,
-    objective: Objective,
-    params: Params,
-    records: Record,
-    *,
-    noise_multiplier: Scalar | float | None = None,
-    clip_norm: Scalar | float | None = None,
+    key: Key, release: GaussianSum, objective: Objective, params: Params, records: Record
 ) -> Tree:
     """Returns one release's estimate of the gradient of the full-data objective.
 
     The sum over records is clipped and noisy; the regulariser is added exactly, once.
     """
-    return noted_gradient(
-        key,
-        release,
-        objective,
-        params,
-        records,
-        evidence=None,
-        noise_multiplier=noise_multiplier,
-        clip_norm=clip_norm,
-    )[0]
+    return noted_gradient(key, release, objective, params, records, evidence=None)[0]
 
 
 def noted_gradient(
@@ -404,7 +388,7 @@ def noted_gradient(
     def loss(params: Params, record: Record, key: Key) -> Scalar:
         return objective.record_loss(params, shared, record, key)
 
-    overrides = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm}
+    overrides: dict[str, Any] = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm}
     if evidence is None:
         estimate = release.gradient(release_key, loss, params, records, **overrides)
     else:

@@ -127,14 +127,15 @@ def noise_aware(releases: Releases, prior: PriorSite) -> NoiseAware:
       prior: the Gaussian that stands for the prior at a posterior.
     """
     dim = releases.points.shape[1]
-    late = releases.is_late * 1.0
+    late: Vector = releases.is_late.astype(np.float64)
     centre = weighted_mean(releases.points, late * releases.counts)
     curvature = Curvature.of(releases, late / releases.variances, late, centre)
     for _ in range(_NUM_ROUNDS):
         weights, near = _weights(releases, curvature.positive, centre)
         curvature = Curvature.of(releases, weights, near, centre)
         message = Message.of(releases, weights)
-        precision, linear = prior(centre, np.linalg.inv(curvature.positive))
+        inverse = np.asarray(np.linalg.inv(curvature.positive), np.float64)
+        precision, linear = prior(centre, inverse)
         centre, covariance = message.posterior(curvature.positive, precision, linear)
         precision, linear = prior(centre, covariance)
     generator = np.random.default_rng(0)

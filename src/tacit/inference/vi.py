@@ -18,8 +18,8 @@ from tacit.inference.method import (
     OneRelease,
     TableSettings,
     declare,
+    noted_gradient,
     objective_of,
-    potential_gradient,
 )
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
@@ -260,10 +260,15 @@ class VI(OneRelease):
             def of_guide(
                 key: Key, state: VIState, records: Record, clip_norm: Scalar | float | None
             ) -> tuple[Tree, Evidence | None]:
-                gradient = potential_gradient(
-                    key, self.release, objective, state.params, records, clip_norm=clip_norm
+                return noted_gradient(
+                    key,
+                    self.release,
+                    objective,
+                    state.params,
+                    records,
+                    evidence=None,
+                    clip_norm=clip_norm,
                 )
-                return gradient, None
 
             return of_guide
         plain = objective_of(model)

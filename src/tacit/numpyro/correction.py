@@ -196,7 +196,7 @@ class ProgramSpace:
         return self.prior.constrained(jax.vmap(unflat)(flat))
 
 
-class Likelihood(NamedTuple):
+class ReleasedLikelihood(NamedTuple):
     """What averaged releases say of the latents that records see: a mixture over curvatures.
 
     With curvature ``A_k`` and noise ``S_k`` the averaged gradient is normal around
@@ -213,7 +213,7 @@ class Likelihood(NamedTuple):
     log_scales: Array
 
     @classmethod
-    def of(cls, found: NoiseAware) -> "Likelihood":
+    def of(cls, found: NoiseAware) -> "ReleasedLikelihood":
         """Returns what the releases behind a noise-aware posterior say."""
         point, gradient, curvatures = found.message.point, found.message.gradient, found.curvatures
         noise = np.array([found.message.noise(curvature) for curvature in curvatures])
@@ -244,7 +244,7 @@ class JointPosterior:
         _, unflat = ravel_pytree(self.space.zeros)
         seen = np.flatnonzero(self.space.seen)
 
-        def target(likelihood: Likelihood) -> None:
+        def target(likelihood: ReleasedLikelihood) -> None:
             shape = (len(self.space.seen),)
             draw = numpyro.sample("latents", dist.ImproperUniform(_REAL_VECTOR, (), shape))
             with block():  # the program's own sites are none of this model's
@@ -278,7 +278,7 @@ class JointPosterior:
 
     def draws(self, seen: NoiseAware) -> Matrix:
         """Returns draws of all latents, ``(num_draws, d)``."""
-        self._chain.run(jax.random.key(0), Likelihood.of(seen))
+        self._chain.run(jax.random.key(0), ReleasedLikelihood.of(seen))
         return np.asarray(self._chain.get_samples()["latents"], np.float64)
 
     def joint(self, seen: NoiseAware, draws: Matrix) -> NoiseAware:
