@@ -233,7 +233,7 @@ def offered():
 
 def test_packages_offer_few_names():
     assert len(tacit.__all__) <= 56
-    assert len({name for names in offered().values() for name in names}) <= 160
+    assert len({name for names in offered().values() for name in names}) <= 162
 
 
 def test_the_stability_page_lists_exactly_what_packages_offer():
