@@ -7,12 +7,12 @@ import warnings
 from pathlib import Path
 
 import pytest
-from examples import compare
+from examples import compare, regression_table
 
 from tacit.errors import PrivacyWarning
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"__init__", "census", "compare", "coverage", "digits", "estimator_defaults"}
+SHARED = {"__init__", "census", "compare", "digits", "estimator_defaults", "regression_table"}
 ROBUST = {"adversarial", "certified"}
 
 
@@ -40,6 +40,17 @@ def test_the_last_layer_of_a_network_is_fitted_within_its_budget():
     fit, scores = importlib.import_module("examples.laplace").last_layer(num_steps=4, seed=0)
     assert float(fit.statement.epsilon) <= 1.0
     assert scores.accuracy > 0.6
+
+
+def test_the_regression_table_has_a_row_for_each_coefficient():
+    table = regression_table.run(num_records=3000, seed=0)
+    lines = regression_table.markdown(table).splitlines()
+    assert len(lines) == 2 + len(regression_table.NAMES) + 1
+    assert all(low < mean < high for mean, low, high in zip(*table[:3], strict=True))
+    # Married people have much higher odds of a large income, with privacy as without.
+    married = regression_table.NAMES.index("married")
+    assert table.low[married] > 1
+    assert 0 < table.privacy_share[married] < 1
 
 
 @pytest.mark.parametrize("name", sorted(ROBUST))
