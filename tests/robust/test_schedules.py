@@ -43,7 +43,7 @@ def scheduled(radius, base=BASE):
 
 
 def equal(left, right):
-    left, right = (each.posterior.kept["network"]["dense_0"]["kernel"] for each in (left, right))
+    left, right = (each.posterior.chains["network"]["dense_0"]["kernel"] for each in (left, right))
     return np.allclose(left, right, rtol=1e-5, atol=1e-6)
 
 
@@ -59,7 +59,7 @@ def test_a_run_resumed_under_another_model_counts_all_that_was_executed(in_stage
     assert in_stages.statement.releases == 4
     assert count_releases(in_stages.checkpoint.cost.event) == count_releases(BASE.cost(4))
     # What the first stage retained is still there: drop it where it is of no use.
-    assert in_stages.posterior.num_kept == 2
+    assert in_stages.posterior.chains["network"]["dense_0"]["kernel"].shape[1] == 2
 
 
 def test_a_schedule_takes_the_steps_that_stages_would_take(in_stages, records):

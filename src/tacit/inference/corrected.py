@@ -72,8 +72,19 @@ def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree)
     obstacle = _obstacle(model, evidence is not None and kernel.engine is not None, record)
     if obstacle is not None or evidence is None or kernel.engine is None:
         return replace(posterior, intervals=IntervalFacts(caveats=(_uncorrected(obstacle),)))
-    exact = ModelPosterior(model, record)
-    found = exact.seen(evidence, kernel.engine)
+    # The records were read and paid for: whatever the releases are, the run keeps its posterior.
+    try:
+        with np.errstate(all="ignore"):
+            return _with_releases(posterior, ModelPosterior(model, record), evidence, kernel.engine)
+    except np.linalg.LinAlgError:
+        caveat = _uncorrected("the releases do not determine a posterior")
+        return replace(posterior, intervals=IntervalFacts(caveats=(caveat,)))
+
+
+def _with_releases(
+    posterior: Posterior, exact: "ModelPosterior", evidence: Evidence, engine: GaussianSum
+) -> Posterior:
+    found = exact.seen(evidence, engine)
     obstacle = obstacle_in(found)
     if obstacle is not None:
         caveats = (_uncorrected(obstacle), *caveats_of(found))

@@ -228,7 +228,7 @@ def describe_table_methods() -> str:
 
     Example:
       >>> describe_table_methods()
-      'ivon (a Gaussian, by natural-gradient variational inference), sgd (...), ...'
+      'ivon (a Gaussian, by natural-gradient variational inference), laplace (...), ...'
     """
     return ", ".join(f"{name} ({found.summary})" for name, found in table_methods().items())
 

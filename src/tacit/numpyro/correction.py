@@ -86,7 +86,16 @@ def correction_of(
     obstacle = _obstacle(program, evidence)
     if obstacle is not None or evidence is None or program.latents is None:
         return _guides_own(obstacle)
-    joint = JointPosterior(program.latents)
+    try:
+        with np.errstate(all="ignore"):
+            return _given_releases(JointPosterior(program.latents), evidence, release)
+    except np.linalg.LinAlgError:
+        return _guides_own("the releases do not determine a posterior")
+
+
+def _given_releases(
+    joint: "JointPosterior", evidence: Evidence, release: GaussianSum
+) -> Correction:
     seen = joint.seen(jax.tree.map(lambda leaf: leaf[None], evidence), release)
     if not np.all(np.isfinite(seen.components.covariances)):
         return _guides_own("the releases are not finite")
