@@ -13,6 +13,7 @@ from tacit.inference.corrected import ModelPosterior, prior_site
 from tacit.inference.curvature import nearest_positive
 from tacit.inference.evidence import Releases
 from tacit.inference.noise_aware import Components, noise_aware
+from tacit.inference.stand_in import sliced
 from tacit.models import GaussianPrior, LaplacePrior
 
 NOISE = 0.5
@@ -148,6 +149,22 @@ def test_too_little_movement_leaves_the_curvature_in_doubt():
     still = noise_aware(data.releases(num=200, noise_std=500.0, spread=0.01), data.site)
     moved = noise_aware(data.releases(num=200, noise_std=500.0, spread=1.0), data.site)
     assert np.max(moved.curvature_doubt) < 0.1 < np.max(still.curvature_doubt)
+
+
+def test_draws_are_made_whatever_a_prior_returns():
+    def nowhere(w, precision, linear):
+        return jnp.where(w[0] > 0, jnp.nan, -jnp.inf)
+
+    draws = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 1)), jnp.float32)
+    found = sliced(
+        nowhere,
+        draws,
+        jnp.zeros_like(draws),
+        jnp.ones((2, 1, 1)),
+        precision=jnp.eye(1),
+        linear=jnp.zeros(1),
+    )
+    np.testing.assert_array_equal(found, draws)
 
 
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.floats(1e-3, 0.5))

@@ -21,6 +21,8 @@ _NUM_UPDATES = 60
 """Elliptical slices from draws that are nearly right: the reference is the posterior under a
 Gaussian that stands for the prior."""
 
+_LEAST_ANGLE = 1e-6
+
 # What runs a few times at most: compiling it well would take longer than that.
 compiled_once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
@@ -81,7 +83,10 @@ def sliced(
                 return centre + offset * jnp.cos(angle) + other * jnp.sin(angle)
 
             def is_below(carry: tuple[Array, Array, Array, Key]) -> Array:
-                return ~(height_of(at(carry[0])) >= level)
+                # It ends whatever a prior returns: without a level, and where nothing is left.
+                angle, low, high, _ = carry
+                is_open = jnp.isfinite(level) & (high - low > _LEAST_ANGLE)
+                return is_open & ~(height_of(at(angle)) >= level)
 
             def shrink(carry: tuple[Array, Array, Array, Key]) -> tuple[Array, Array, Array, Key]:
                 angle, low, high, key = carry
@@ -92,7 +97,8 @@ def sliced(
             found, *_ = jax.lax.while_loop(
                 is_below, shrink, (angle, angle - 2 * jnp.pi, angle, shrink_key)
             )
-            return jnp.where(jnp.isfinite(level), at(found), draw), None
+            is_found = jnp.isfinite(level) & (height_of(at(found)) >= level)
+            return jnp.where(is_found, at(found), draw), None
 
         return jax.lax.scan(update, first, jax.random.split(key, _NUM_UPDATES))[0]
 

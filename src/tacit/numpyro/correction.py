@@ -17,6 +17,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
+from numpyro.diagnostics import effective_sample_size
 from numpyro.handlers import block
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.initialization import init_to_uniform, init_to_value
@@ -53,6 +54,7 @@ _BROAD = 30.0
 
 _REAL_VECTOR = dist.constraints.real_vector
 _NUM_WARMUP, _NUM_DRAWS = 300, 1000
+_LEAST_SIZE = 50
 
 
 class Correction(NamedTuple):
@@ -100,9 +102,18 @@ def _given_releases(
     if not np.all(np.isfinite(seen.components.covariances)):
         return _guides_own("the releases are not finite")
     draws = joint.draws(seen)
+    if not np.all(np.isfinite(draws)):
+        return _guides_own("the posterior given the releases could not be sampled")
+    caveats = _caveats(seen)
+    size = float(np.min(effective_sample_size(draws[None])))
+    if not size > _LEAST_SIZE:
+        caveats += (
+            f"The sampler of the corrected posterior has an effective size of {size:.0f} only: its"
+            " geometry is hard, as that of a group's spread is. Centre or scale the groups.",
+        )
     return Correction(
         joint.space.constrained(jnp.asarray(draws, jnp.float32)),
-        IntervalFacts(parts=_parts(joint.space, joint.joint(seen, draws)), caveats=_caveats(seen)),
+        IntervalFacts(parts=_parts(joint.space, joint.joint(seen, draws)), caveats=caveats),
     )
 
 
