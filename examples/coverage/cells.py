@@ -34,6 +34,8 @@ __all__ = ["LEVELS", "Cell", "exact_row", "measure", "scores"]
 
 LEVELS = (0.9, 0.5)
 _NUM_DRAWS = 1000
+_NUM_CHAIN_DRAWS = 400
+"""Of a chain for each data set of a program, which is what takes long."""
 
 Ends = Mapping[float, tuple[NDArray[np.float64], NDArray[np.float64]]]
 """By level, the ends of intervals, ``(num_sets, num_quantities)``."""
@@ -174,17 +176,29 @@ def _corrected(
     assert kernel.engine is not None
     split = getattr(kernel.sampler, "split", None)
     is_program = split is not None
-    whole: Any = JointPosterior(split.latents) if is_program else _model_posterior(problem)
-    draws, cautions, doubts, shares = [], [], [], []
+    whole: Any = (
+        JointPosterior(split.latents, num_draws=_NUM_CHAIN_DRAWS)
+        if is_program
+        else _model_posterior(problem)
+    )
     num_sets = simulated.draws.shape[1]
+    runs = []
     for i in range(num_sets):
         one = jax.tree.map(lambda leaf, at=i: leaf[at : at + 1], simulated.evidence)
-        seen = whole.seen(one, kernel.engine)
-        is_kept = not is_program and obstacle_in(seen) is not None
-        draws.append(_resampled(simulated.draws[:, i]) if is_kept else whole.draws(seen))
-        cautions.append(is_kept or bool(caveats_of(seen)))
-        doubts.append(float(np.max(seen.curvature_doubt)))
-        shares.append(seen.share[0])
+        runs.append(whole.seen(one, kernel.engine))
+    if is_program:
+        chains = whole.draws_of(runs)
+        draws = list(chains.reshape(num_sets, -1, chains.shape[-1]))
+        is_kept = [False] * num_sets
+    else:
+        is_kept = [obstacle_in(seen) is not None for seen in runs]
+        draws = [
+            _resampled(simulated.draws[:, i]) if is_kept[i] else whole.draws(seen)
+            for i, seen in enumerate(runs)
+        ]
+    cautions = [kept or bool(caveats_of(seen)) for kept, seen in zip(is_kept, runs, strict=True)]
+    doubts = [float(np.max(seen.curvature_doubt)) for seen in runs]
+    shares = [seen.share[0] for seen in runs]
     facts = {
         "cautioned": float(np.mean(cautions)),
         "doubt": float(np.median(doubts)),

@@ -46,13 +46,17 @@ class Curvature(NamedTuple):
         spread = np.maximum(spread, 0)
         joint = basis.T @ (slopes.T @ (weights[:, None] * offsets)) @ basis
         precision = (spread[:, None] + spread[None, :]) / 2
+        if releases.curvatures is None:
+            found = basis @ ((joint + joint.T) / 2 / _floored(precision)) @ basis.T
+            excess = _excess(offsets, slopes - offsets @ found, weights)
+            joint = joint - excess * np.diag(spread)
         total = (joint + joint.T) / 2
         if releases.curvatures is not None and releases.curvature_variances is not None:
             shares = near / near.sum()
             noise = float(shares**2 @ releases.curvature_variances)
             released = basis.T @ np.tensordot(shares, releases.curvatures, axes=1) @ basis
             precision, total = precision + 1 / noise, total + released / noise
-        precision = np.maximum(precision, np.max(precision) * 1e-12 + 1e-300)
+        precision = _floored(precision)
         parts = [basis.T @ part @ basis for part in _structure(centre, releases.groups)]
         estimate, variances = _shrunk(total / precision, 1 / precision, parts)
         typical = max(float(np.trace(estimate)) / dim, 0.0)
@@ -70,6 +74,34 @@ class Curvature(NamedTuple):
         error = np.triu(normal * np.sqrt(self.variances / 2), 1)
         error = error + error.T + np.diag(np.diag(normal) * np.sqrt(np.diag(self.variances)))
         return self.basis @ nearest_positive(self.estimate + error, self.least) @ self.basis.T
+
+
+def _floored(precision: Matrix) -> Matrix:
+    floored: Matrix = np.maximum(precision, np.max(precision) * 1e-12 + 1e-300)
+    return floored
+
+
+def _excess(offsets: Matrix, residuals: Matrix, weights: Vector) -> float:
+    """Returns by how much slopes over-estimate every curvature, because a method follows noise.
+
+    A step goes against the noise of its own gradient, so noise is correlated with later points and
+    hence with their mean, which is subtracted. To first order in the number of releases, the least
+    squares slope is too large by ``-sum_{t<s} noise_t points_s^T / n`` over the spread of the
+    points. For a step that is the same in all directions that is a multiple of the identity. As
+    much again comes from the spread itself, which the noise has made too (Hurwicz; Kendall).
+
+    Args:
+      offsets: the points less their weighted mean, in the order of their release.
+      residuals: what the slope leaves of the gradients.
+      weights: of the releases.
+
+    Reference:
+      Kendall, "Note on bias in the estimation of autocorrelation" (1954).
+    """
+    moved = weights[:, None] * offsets
+    later = moved.sum(0) - np.cumsum(moved, axis=0)
+    followed = float(np.sum(weights[:, None] * residuals * later)) / float(weights.sum())
+    return -2 * followed / max(float(np.sum(moved * offsets)), 1e-300)
 
 
 def nearest_positive(matrix: Matrix, least: float) -> Matrix:

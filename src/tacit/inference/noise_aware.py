@@ -126,14 +126,13 @@ def noise_aware(releases: Releases, prior: PriorSite) -> NoiseAware:
       releases: what was released.
       prior: the Gaussian that stands for the prior at a posterior.
     """
-    dim = releases.points.shape[1]
     late: Vector = releases.is_late.astype(np.float64)
     centre = weighted_mean(releases.points, late * releases.counts)
     curvature = Curvature.of(releases, late / releases.variances, late, centre)
     for _ in range(_NUM_ROUNDS):
-        weights, near = _weights(releases, curvature.positive, centre)
+        weights, near, bends = _weights(releases, curvature.positive, centre)
         curvature = Curvature.of(releases, weights, near, centre)
-        message = Message.of(releases, weights)
+        message = Message.of(releases, weights, bends)
         inverse = np.asarray(np.linalg.inv(curvature.positive), np.float64)
         precision, linear = prior(centre, inverse)
         centre, covariance = message.posterior(curvature.positive, precision, linear)
@@ -151,7 +150,7 @@ def noise_aware(releases: Releases, prior: PriorSite) -> NoiseAware:
         prior_precision=precision,
         prior_linear=linear,
         curvature_doubt=1 - np.minimum(known, 1),
-        drift=_drift(releases, curvature, weights) if dim else 0.0,
+        drift=_drift(releases, curvature, weights),
         share=(
             float(shares @ releases.shares),
             math.sqrt(float(shares**2 @ releases.share_variances)),
@@ -162,8 +161,10 @@ def noise_aware(releases: Releases, prior: PriorSite) -> NoiseAware:
     )
 
 
-def _weights(releases: Releases, curvature: Matrix, centre: Vector) -> tuple[Vector, Vector]:
-    """Returns the weights of gradients and those of curvatures, by the errors of each.
+def _weights(
+    releases: Releases, curvature: Matrix, centre: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """Returns the weights of gradients and of curvatures, and how wrong gradients are.
 
     A release at a distance has, beside its noise, the error of the quadratic: the curvature differs
     by a share of itself that grows with the distance, and the gradient by that share of the change.
@@ -178,12 +179,12 @@ def _weights(releases: Releases, curvature: Matrix, centre: Vector) -> tuple[Vec
     order = np.sort(distance)
     beyond = np.cumsum(releases.counts[np.argsort(distance)][::-1])[::-1]
     as_far = beyond[np.minimum(np.searchsorted(order, distance / 2), len(order) - 1)]
-    wrong = as_far * (0.5 * releases.slope_change * distance) ** 2 * (changes**2).mean(1)
-    weights = 1 / (noise + wrong)
+    bends = 0.5 * releases.slope_change * distance * np.sqrt((changes**2).mean(1))
+    weights = 1 / (noise + as_far * bends**2)
     if releases.curvature_variances is None:
-        return weights, weights
+        return weights, weights, bends
     changed = 2 * (releases.slope_change * distance * typical) ** 2
-    return weights, 1 / (releases.curvature_variances + changed)
+    return weights, 1 / (releases.curvature_variances + changed), bends
 
 
 class Message(NamedTuple):
@@ -194,15 +195,18 @@ class Message(NamedTuple):
       gradient: the averaged gradient.
       privacy: the variance of its privacy noise.
       batches: the variance of its batch noise, in units of the curvature.
+      bend: how wrong it is because the loss is not quadratic, as a variance: releases far away have
+        this error in common.
     """
 
     point: Vector
     gradient: Vector
     privacy: float
     batches: float
+    bend: float
 
     @classmethod
-    def of(cls, releases: Releases, weights: Vector) -> Self:
+    def of(cls, releases: Releases, weights: Vector, bends: Vector) -> Self:
         """Returns the averages under these weights."""
         shares = weights / weights.sum()
         return cls(
@@ -210,11 +214,12 @@ class Message(NamedTuple):
             shares @ releases.gradients,
             float(shares**2 @ releases.variances),
             releases.batch_noise * float(shares**2 @ (1 / releases.counts)),
+            float(shares @ bends) ** 2,
         )
 
     def noise(self, curvature: Matrix) -> Matrix:
-        """Returns the covariance of the averaged gradient's noise."""
-        return self.privacy * np.eye(len(curvature)) + self.batches * curvature
+        """Returns the covariance of what is wrong with the averaged gradient."""
+        return (self.privacy + self.bend) * np.eye(len(curvature)) + self.batches * curvature
 
     def posterior(
         self, curvature: Matrix, prior_precision: Matrix, prior_linear: Vector
@@ -232,7 +237,8 @@ def _drift(releases: Releases, curvature: Curvature, weights: Vector) -> float:
     halves = [weights * releases.is_late, weights * ~releases.is_late]
     if not all(half.sum() > 0 for half in halves):
         return 0.0
-    late, early = (Message.of(releases, half) for half in halves)
+    exact = np.zeros_like(weights)
+    late, early = (Message.of(releases, half, exact) for half in halves)
     moved = late.point - early.point
     difference = late.gradient - early.gradient - curvature.positive @ moved
     doubt = np.diag(curvature.variances @ (curvature.basis.T @ moved) ** 2)

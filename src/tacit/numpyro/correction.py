@@ -6,21 +6,18 @@ is all that `tacit.inference.noise_aware` needs: the posterior given these relea
 of the guide, at no privacy cost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 from numpyro.diagnostics import effective_sample_size
-from numpyro.handlers import block
-from numpyro.infer import MCMC, NUTS
-from numpyro.infer.initialization import init_to_uniform, init_to_value
+from numpyro.infer.hmc import HMCState, hmc
+from numpyro.infer.initialization import init_to_uniform
 
 from tacit.inference.corrected import (
     MOST_NEGATIVE,
@@ -36,7 +33,7 @@ from tacit.inference.evidence import (
     Vector,
     releases_in,
 )
-from tacit.inference.noise_aware import Components, NoiseAware, noise_aware
+from tacit.inference.noise_aware import Components, Message, NoiseAware, noise_aware
 from tacit.inference.stand_in import is_quadratic, prior_site
 from tacit.intervals import IntervalFacts, Parts
 from tacit.models.programs.alignment import SharedLatents
@@ -52,8 +49,7 @@ __all__ = ["Correction", "JointPosterior", "ProgramSpace", "correction_of"]
 _BROAD = 30.0
 """Standard deviation of a prior on unconstrained latents under which only the message speaks."""
 
-_REAL_VECTOR = dist.constraints.real_vector
-_NUM_WARMUP, _NUM_DRAWS = 300, 1000
+_NUM_CHAINS, _NUM_WARMUP, _NUM_DRAWS = 25, 200, 1000
 _LEAST_SIZE = 50
 
 
@@ -105,12 +101,14 @@ def _given_releases(
     if not np.all(np.isfinite(draws)):
         return _guides_own("the posterior given the releases could not be sampled")
     caveats = _caveats(seen)
-    size = float(np.min(effective_sample_size(draws[None])))
+    sizes = [effective_sample_size(chain[None]) for chain in draws]
+    size = float(np.min(np.sum(sizes, axis=0)))
     if not size > _LEAST_SIZE:
         caveats += (
             f"The sampler of the corrected posterior has an effective size of {size:.0f} only: its"
             " geometry is hard, as that of a group's spread is. Centre or scale the groups.",
         )
+    draws = draws.reshape(-1, draws.shape[-1])
     return Correction(
         joint.space.constrained(jnp.asarray(draws, jnp.float32)),
         IntervalFacts(parts=_parts(joint.space, joint.joint(seen, draws)), caveats=caveats),
@@ -217,68 +215,62 @@ class ProgramSpace:
 
 
 class ReleasedLikelihood(NamedTuple):
-    """What averaged releases say of the latents that records see: a mixture over curvatures.
+    """What averaged releases say of the latents that records see, if the curvature is known.
 
-    With curvature ``A_k`` and noise ``S_k`` the averaged gradient is normal around
-    ``A_k (point - latents)`` with covariance ``A_k + S_k``. Whitened it is an affine function.
+    With curvature ``A`` and noise ``S`` the averaged gradient is normal around
+    ``A (point - latents)`` with covariance ``A + S``. Whitened it is an affine function.
 
     Attributes:
-      constants: ``(num_curvatures, d)``.
-      slopes: ``(num_curvatures, d, d)``.
-      log_scales: ``(num_curvatures,)``, log determinants of what whitens.
+      constant: ``(d,)``.
+      slope: ``(d, d)``.
     """
 
-    constants: Array
-    slopes: Array
-    log_scales: Array
+    constant: Array
+    slope: Array
 
     @classmethod
-    def of(cls, found: NoiseAware) -> "ReleasedLikelihood":
-        """Returns what the releases behind a noise-aware posterior say."""
-        point, gradient, curvatures = found.message.point, found.message.gradient, found.curvatures
-        noise = np.array([found.message.noise(curvature) for curvature in curvatures])
-        roots = np.linalg.cholesky(curvatures + noise)
-        residuals = gradient - curvatures @ point
-        constants = np.linalg.solve(roots, residuals[..., None])[..., 0]
-        slopes = np.linalg.solve(roots, curvatures)
-        logs = -np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(1)
-        return cls(*(jnp.asarray(part, jnp.float32) for part in (constants, slopes, logs)))
+    def of(cls, message: Message, curvature: Matrix) -> "ReleasedLikelihood":
+        """Returns what a message says under this curvature."""
+        root = np.linalg.cholesky(curvature + message.noise(curvature))
+        slope = np.linalg.solve(root, curvature)
+        constant = np.linalg.solve(root, message.gradient) - slope @ message.point
+        return cls(jnp.asarray(constant, jnp.float32), jnp.asarray(slope, jnp.float32))
 
     def log_prob(self, latents: Array) -> Scalar:
         """Returns the log density of the averaged gradient, up to a constant."""
-        whitened = self.constants + self.slopes @ latents
-        logs = self.log_scales - 0.5 * jnp.sum(jnp.square(whitened), axis=1)
-        return jax.scipy.special.logsumexp(logs)
+        return -0.5 * jnp.sum(jnp.square(self.constant + self.slope @ latents))
 
 
 class JointPosterior:
     """The prior of all shared latents times what a run's releases say of those that records see.
 
     The prior of a hierarchy is not Gaussian, and no Gaussian stands for it everywhere, so the
-    product is sampled by NUTS, on the unconstrained latents.
+    product is sampled by NUTS, on the unconstrained latents. Each chain has a curvature of its own,
+    drawn from what is known of it, and all count alike: how well a curvature goes with the prior
+    says nothing about it that the slopes do not say better.
     """
 
-    def __init__(self, latents: SharedLatents) -> None:
+    def __init__(self, latents: SharedLatents, *, num_draws: int = _NUM_DRAWS) -> None:
         self.space = ProgramSpace.of(latents)
         self._slope_change = _slope_change(latents)
         _, unflat = ravel_pytree(self.space.zeros)
         seen = np.flatnonzero(self.space.seen)
+        num_updates = _NUM_WARMUP + num_draws // _NUM_CHAINS
 
-        def target(likelihood: ReleasedLikelihood) -> None:
-            shape = (len(self.space.seen),)
-            draw = numpyro.sample("latents", dist.ImproperUniform(_REAL_VECTOR, (), shape))
-            with block():  # the program's own sites are none of this model's
-                log_prior = self.space.prior(unflat(draw))
-            numpyro.factor("prior", log_prior)
-            numpyro.factor("releases", likelihood.log_prob(draw[seen]))
+        def chain(likelihood: ReleasedLikelihood, start: Array, key: Key) -> Array:
+            def potential(draw: Array) -> Scalar:
+                return -self.space.prior(unflat(draw)) - likelihood.log_prob(draw[seen])
 
-        start = {"latents": jnp.zeros(len(self.space.seen))}
-        self._chain = MCMC(
-            NUTS(target, init_strategy=init_to_value(values=start)),
-            num_warmup=_NUM_WARMUP,
-            num_samples=_NUM_DRAWS,
-            progress_bar=False,
-        )
+            first, sample = hmc(potential, algo="NUTS")
+            state = first(start, _NUM_WARMUP, rng_key=key)
+
+            def update(state: HMCState, _: None) -> tuple[HMCState, Array]:
+                state = sample(state)
+                return state, state.z
+
+            return jax.lax.scan(update, state, length=num_updates)[1][_NUM_WARMUP:]
+
+        self._chains = jax.jit(jax.vmap(chain))
 
     def seen(self, evidence: Evidence, release: GaussianSum) -> NoiseAware:
         """Returns what releases say of the latents that records see, under a broad prior.
@@ -296,10 +288,23 @@ class JointPosterior:
         )
         return noise_aware(releases, broad)
 
-    def draws(self, seen: NoiseAware) -> Matrix:
-        """Returns draws of all latents, ``(num_draws, d)``."""
-        self._chain.run(jax.random.key(0), ReleasedLikelihood.of(seen))
-        return np.asarray(self._chain.get_samples()["latents"], np.float64)
+    def draws(self, seen: NoiseAware) -> NDArray[np.float64]:
+        """Returns draws of all latents, ``(num_chains, num_draws, d)``."""
+        return self.draws_of([seen])[0]
+
+    def draws_of(self, runs: Sequence[NoiseAware]) -> NDArray[np.float64]:
+        """Returns draws for each of several runs, ``(num_runs, num_chains, num_draws, d)``.
+
+        Chains start where the releases point to, which no prior needs to agree with.
+        """
+        chosen = [(seen, curvature) for seen in runs for curvature in seen.curvatures[:_NUM_CHAINS]]
+        start = np.zeros((len(chosen), len(self.space.seen)), np.float32)
+        start[:, self.space.seen] = [seen.mean for seen, _ in chosen]
+        likelihoods = [ReleasedLikelihood.of(seen.message, matrix) for seen, matrix in chosen]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *likelihoods)
+        keys = jax.random.split(jax.random.key(0), len(chosen))
+        draws = np.asarray(self._chains(stacked, jnp.asarray(start), keys), np.float64)
+        return draws.reshape(len(runs), _NUM_CHAINS, *draws.shape[1:])
 
     def joint(self, seen: NoiseAware, draws: Matrix) -> NoiseAware:
         """Returns the same over all latents, with a Gaussian that stands for the prior there."""
