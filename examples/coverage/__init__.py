@@ -3,7 +3,8 @@
 from examples.coverage.cells import Cell, exact_row, measure, scores
 from examples.coverage.methods import METHODS
 from examples.coverage.pages import figure, tables
-from examples.coverage.problems import PROBLEMS, Problem, exponential_rates, normal_mean
+from examples.coverage.problem import Problem
+from examples.coverage.problems import PROBLEMS, exponential_rates, normal_mean
 from examples.coverage.simulation import Reference, Simulated, optimum, reference, simulate
 
 __all__ = [

@@ -15,7 +15,8 @@ from scipy.special import ndtri
 
 import tacit
 from examples.coverage.methods import DELTA, METHODS, kernel_of, records_for, sampling_of
-from examples.coverage.problems import PROBLEMS, Problem
+from examples.coverage.problem import Problem
+from examples.coverage.problems import PROBLEMS
 from examples.coverage.simulation import (
     Reference,
     Simulated,
@@ -34,6 +35,9 @@ __all__ = ["LEVELS", "Cell", "exact_row", "measure", "scores"]
 
 LEVELS = (0.9, 0.5)
 _NUM_DRAWS = 1000
+_FEWEST = 10
+"""Data sets of which a share is worth telling."""
+
 _NUM_CHAIN_DRAWS = 400
 """Of a chain for each data set of a program, which is what takes long."""
 
@@ -123,13 +127,18 @@ def measure(cell: Cell, *, num_sets: int, seed: int = 0) -> list[dict[str, Any]]
     found = _reference_of(cell.problem, num_sets, seed)
     exact = spread(found, found.precision).mean()
     best = optimum(found, clip_norm=problem.clip_norm, budget=budget).mean()
-    versions: dict[str, Any] = {"raw": (simulated.draws, {})}
+    versions: dict[str, Any] = {"raw": (simulated.draws, None, {})}
     if simulated.evidence is not None:
         versions["corrected"] = _corrected(problem, kernel, simulated)
     rows = []
-    for version, (draws, facts) in versions.items():
+    for version, (draws, is_quiet, facts) in versions.items():
         values = _quantities(problem, draws)
-        row = scores(_quantile_ends(values), values.mean(axis=0), simulated.truth)
+        ends = _quantile_ends(values)
+        row = scores(ends, values.mean(axis=0), simulated.truth)
+        if is_quiet is not None and is_quiet.sum() >= _FEWEST:
+            quiet = {level: (low[is_quiet], high[is_quiet]) for level, (low, high) in ends.items()}
+            quiet_row = scores(quiet, values.mean(axis=0)[is_quiet], simulated.truth[is_quiet])
+            row |= {f"quiet_{name}": quiet_row[name] for name in ("coverage_90", "error_90")}
         relative = {
             "over_exact": row["std"] / exact,
             "over_optimum": row["std"] / best,
@@ -155,7 +164,7 @@ def _quantile_ends(draws: NDArray[np.float64]) -> Ends:
 
 def _quantities(problem: Problem, draws: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the quantities of flat draws; the last axis is that of parameters."""
-    flat, unflat = ravel_pytree(problem.truth(jax.random.key(0)))
+    flat, unflat = ravel_pytree(problem.model.init(jax.random.key(0)))
     if not problem.is_function:
         return draws
 
@@ -168,8 +177,10 @@ def _quantities(problem: Problem, draws: NDArray[np.float64]) -> NDArray[np.floa
 
 def _corrected(
     problem: Problem, kernel: Kernel, simulated: Simulated
-) -> tuple[NDArray[np.float64], dict[str, float]]:
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], dict[str, float]]:
     """Returns draws, ``(num_draws, num_sets, num_parameters)``, and what is said about them.
+
+    The second result is whether nothing was said against the intervals of a data set.
 
     Where a run does not determine its posterior, the method's own draws stay, as in `tacit.fit`.
     """
@@ -204,7 +215,7 @@ def _corrected(
         "doubt": float(np.median(doubts)),
         "share": float(np.mean(shares)),
     }
-    return np.stack(draws, axis=1), facts
+    return np.stack(draws, axis=1), ~np.array(cautions), facts
 
 
 def _model_posterior(problem: Problem) -> ModelPosterior:

@@ -20,9 +20,7 @@ _INK, _GREY = "#222222", "#767676"
 def _recommended(results: Mapping[str, Any]) -> list[Row]:
     """The rows of the recommended method of each problem, corrected."""
     chosen = results["recommended"]
-    return [
-        row for row in _rows(results) if chosen[row["problem"]][row["batches"]] == row["method"]
-    ]
+    return [row for row in _rows(results) if chosen.get(row["problem"]) == row["method"]]
 
 
 def _rows(results: Mapping[str, Any]) -> Iterable[Row]:
@@ -65,7 +63,7 @@ def _recommended_table(results: Mapping[str, Any]) -> str:
         exact = results["exact"].get(problem)
         plain = "–" if exact is None else _plain(exact)
         cells = [_cell(found.get((problem, batches, epsilon))) for epsilon in epsilons]
-        title = f"{problem}: {results['recommended'][problem][batches]}"
+        title = f"{problem}: {results['recommended'][problem]}"
         lines.append(f"| {title} | {batches} | {plain} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -76,14 +74,25 @@ def _plain(row: Row) -> str:
 
 def _methods_table(results: Mapping[str, Any]) -> str:
     rows = [row for row in _rows(results) if row["epsilon"] == 1 and row["batches"] == "full"]
-    lines = ["| problem | method | as made | corrected | with a caution |", "|---|---|---|---|---|"]
+    lines = [
+        "| problem | method | as made | corrected | with a caution | 90 % intervals without one |",
+        "|---|---|---|---|---|---|",
+    ]
     found = {(row["problem"], row["method"], row["version"]): row for row in rows}
     for problem, method in dict.fromkeys((row["problem"], row["method"]) for row in rows):
         corrected = found.get((problem, method, "corrected"))
         raw = found.get((problem, method, "raw"))
-        said = "–" if corrected is None else f"{100 * corrected['cautioned']:.0f} %"
-        lines.append(f"| {problem} | {method} | {_cell(raw)} | {_cell(corrected)} | {said} |")
+        said, quiet = ("100 %", "–") if corrected is None else _cautions(corrected)
+        texts = (problem, method, _cell(raw), _cell(corrected), said, quiet)
+        lines.append(f"| {' | '.join(texts)} |")
     return "\n".join(lines)
+
+
+def _cautions(row: Row) -> tuple[str, str]:
+    quiet = "–"
+    if "quiet_coverage_90" in row:
+        quiet = f"{100 * row['quiet_coverage_90']:.0f} ± {100 * row['quiet_error_90']:.1f}"
+    return f"{100 * row['cautioned']:.0f} %", quiet
 
 
 def figure(results: Mapping[str, Any]) -> Figure:

@@ -11,7 +11,7 @@ from numpyro.infer import util
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import tacit
-from examples.coverage.problems import Problem
+from examples.coverage.problem import Problem
 from tacit.inference.method import Kernel
 from tacit.models.programs.arguments import split_arguments
 from tacit.models.programs.split import SplitProgram, split_program
@@ -25,12 +25,12 @@ GUIDES = {"AutoNormal": AutoNormal, "AutoMultivariateNormal": AutoMultivariateNo
 
 
 def program_plan(problem: Problem, sampling: Sampling, *, num_steps: int) -> tacit.Plan:
-    """Returns a plan for the step that `DPSVI` repeats, with Adam as NumPyro's examples have it."""
+    """Returns a plan for the step that `DPSVI` repeats, with Adam."""
     release = tacit.GaussianSum(
         sampling=sampling, clip_norm=problem.clip_norm, noise_multiplier=1.0
     )
     method = ProgramSVI(
-        release=release, optim=numpyro.optim.Adam(0.02), num_records=problem.num_records
+        release=release, optim=numpyro.optim.Adam(0.05), num_records=problem.num_records
     )
     return tacit.Plan(method=method, num_steps=num_steps)
 

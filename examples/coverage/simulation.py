@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 import tacit
-from examples.coverage.problems import Problem
+from examples.coverage.problem import Problem
 from tacit.inference.method import Kernel
 from tacit.typing import Array, Key, Params, Record, Tree
 
@@ -95,7 +95,7 @@ def simulate(
         else:
             draw = jax.vmap(kernel.sampler.draw, in_axes=(0, None))
             draws = draw(jax.random.split(draw_key, NUM_DRAWS), kernel.retain(last))
-        return problem.quantities(truth), jax.vmap(_flat)(draws), noted
+        return problem.quantities_at(truth), jax.vmap(_flat)(draws), noted
 
     data_key, run_key = jax.random.split(jax.random.key(seed))
     keys = (jax.random.split(data_key, num_sets), jax.random.split(run_key, num_sets))
@@ -109,7 +109,7 @@ def _flat(params: Params) -> Array:
 
 
 def _size(problem: Problem) -> int:
-    return int(jax.eval_shape(lambda: _flat(problem.truth(jax.random.key(0)))).shape[0])
+    return int(jax.eval_shape(lambda: _flat(problem.model.init(jax.random.key(0)))).shape[0])
 
 
 def _mapped(one_set: Callable[[Any], Any], keys: Any, problem: Problem) -> Any:
@@ -153,7 +153,7 @@ def reference(problem: Problem, *, num_sets: int, seed: int = 0) -> Reference:
         truth_key, records_key = jax.random.split(data_key)
         truth = problem.truth(truth_key)
         records = problem.observe(records_key, truth)
-        start, unflat = ravel_pytree(truth)
+        start, unflat = ravel_pytree(problem.near(truth))
 
         def loss(vector: Array) -> Array:
             one = partial(model.log_likelihood, unflat(vector))
@@ -180,7 +180,7 @@ def reference(problem: Problem, *, num_sets: int, seed: int = 0) -> Reference:
 
         mode, _ = jax.lax.scan(newton, start, length=30)
         return Reference(
-            problem.quantities(truth),
+            problem.quantities_at(truth),
             mode,
             curvature(mode),
             jax.hessian(negative_log_prior)(mode),

@@ -39,8 +39,12 @@ __all__ = ["Laplace"]
 _LARGEST = 512
 """The most parameters: a record's curvature has 131 328 numbers then."""
 
-_NUM_KEPT = 32
-"""How many releases are kept; a longer run forgets its first ones."""
+_MOST_KEPT = 256
+"""How many releases are kept; a longer run forgets its first ones. It is fewer where a curvature is
+large: 32 at 512 parameters."""
+
+_KEPT_NUMBERS = 2**22
+"""How many numbers of curvatures are kept in all: 16 MB."""
 
 _NUM_DIRECT = 4
 """How many releases are made at the point itself, before others explore around it."""
@@ -318,7 +322,7 @@ class Laplace(OneRelease):
         found = release(key, query, records, noise_multiplier=multiplier)
         gradient, curvature, total = found
         variance = release.noise_variance(noise_multiplier=multiplier)
-        row = releases.num_steps % _NUM_KEPT
+        row = releases.num_steps % len(releases.counts)
         num_records = release.sampling.public_records
 
         def noted(column: Array | None, value: Array | Scalar | float) -> Array:
@@ -349,15 +353,17 @@ def _size_of(model: Model) -> int:
 
 
 def _no_releases(dim: int) -> Evidence:
-    vectors, row = jnp.zeros((_NUM_KEPT, dim)), jnp.zeros(_NUM_KEPT)
-    curvatures = jnp.zeros((_NUM_KEPT, dim * (dim + 1) // 2))
+    size = dim * (dim + 1) // 2
+    num_kept = min(_MOST_KEPT, _KEPT_NUMBERS // size)
+    vectors, row = jnp.zeros((num_kept, dim)), jnp.zeros(num_kept)
+    curvatures = jnp.zeros((num_kept, size))
     return Evidence(vectors, vectors, row, row, row, jnp.zeros((), jnp.int32), curvatures, row)
 
 
 def _in_order(releases: Evidence) -> Evidence:
     """Returns the releases from first to last; a long run writes over its first ones."""
-    num_steps = releases.num_steps
-    first = jnp.where(num_steps > _NUM_KEPT, num_steps % _NUM_KEPT, 0)
+    num_steps, num_kept = releases.num_steps, len(releases.counts)
+    first = jnp.where(num_steps > num_kept, num_steps % num_kept, 0)
     rows: Evidence = jax.tree.map(
         lambda leaf: jnp.roll(leaf, -first, axis=0) if leaf.ndim else leaf, releases
     )
