@@ -21,6 +21,7 @@ from examples.coverage.simulation import (
     Reference,
     Simulated,
     optimum,
+    privacy_noise,
     reference,
     simulate,
     spread,
@@ -28,6 +29,7 @@ from examples.coverage.simulation import (
 from tacit import _tree
 from tacit.inference.corrected import ModelPosterior, caveats_of, obstacle_in
 from tacit.inference.method import Kernel
+from tacit.inference.noise_aware import Message
 from tacit.numpyro.correction import JointPosterior
 from tacit.typing import Array
 
@@ -126,7 +128,11 @@ def measure(cell: Cell, *, num_sets: int, seed: int = 0) -> list[dict[str, Any]]
     simulation_time = time.perf_counter() - start
     found = _reference_of(cell.problem, num_sets, seed)
     exact = spread(found, found.precision).mean()
-    best = optimum(found, clip_norm=problem.clip_norm, budget=budget).mean()
+    noise = privacy_noise(problem.clip_norm, budget)
+    if problem.program is None:
+        best = optimum(found, noise).mean()
+    else:
+        best = _program_optimum(_joint_posterior(kernel), found, noise)
     versions: dict[str, Any] = {"raw": (simulated.draws, None, {})}
     if simulated.evidence is not None:
         versions["corrected"] = _corrected(problem, kernel, simulated)
@@ -185,21 +191,15 @@ def _corrected(
     Where a run does not determine its posterior, the method's own draws stay, as in `tacit.fit`.
     """
     assert kernel.engine is not None
-    split = getattr(kernel.sampler, "split", None)
-    is_program = split is not None
-    whole: Any = (
-        JointPosterior(split.latents, num_draws=_NUM_CHAIN_DRAWS)
-        if is_program
-        else _model_posterior(problem)
-    )
+    is_program = hasattr(kernel.sampler, "split")
+    whole: Any = _joint_posterior(kernel) if is_program else _model_posterior(problem)
     num_sets = simulated.draws.shape[1]
     runs = []
     for i in range(num_sets):
         one = jax.tree.map(lambda leaf, at=i: leaf[at : at + 1], simulated.evidence)
         runs.append(whole.seen(one, kernel.engine))
     if is_program:
-        chains = whole.draws_of(runs)
-        draws = list(chains.reshape(num_sets, -1, chains.shape[-1]))
+        draws = list(_pooled(whole.draws_of([(seen.message, seen.curvatures) for seen in runs])))
         is_kept = [False] * num_sets
     else:
         is_kept = [obstacle_in(seen) is not None for seen in runs]
@@ -216,6 +216,34 @@ def _corrected(
         "share": float(np.mean(shares)),
     }
     return np.stack(draws, axis=1), ~np.array(cautions), facts
+
+
+def _joint_posterior(kernel: Kernel) -> JointPosterior:
+    return JointPosterior(kernel.sampler.split.latents, num_draws=_NUM_CHAIN_DRAWS)
+
+
+def _program_optimum(joint: JointPosterior, found: Reference, noise: float) -> float:
+    """Returns the mean standard deviation of a program's noise-aware optimum.
+
+    The prior of a hierarchy is not Gaussian, so the posterior given one release at the truth, of
+    known curvature, is sampled.
+    """
+    seen = np.flatnonzero(joint.space.seen)
+    generator = np.random.default_rng(0)
+    runs = []
+    for truth, information in zip(found.truth, found.information, strict=True):
+        curvature = information[np.ix_(seen, seen)]
+        covariance = curvature + noise * np.eye(len(seen))
+        gradient = generator.multivariate_normal(np.zeros(len(seen)), covariance)
+        message = Message(truth[seen], gradient, noise, 0.0, np.zeros(len(seen)))
+        runs.append((message, curvature[None]))
+    draws = np.moveaxis(_pooled(joint.draws_of(runs)), 1, 0)
+    return scores(_quantile_ends(draws), draws.mean(0), found.truth)["std"]
+
+
+def _pooled(chains: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the draws of all chains of a run together, ``(num_runs, num_draws, d)``."""
+    return chains.reshape(len(chains), -1, chains.shape[-1])
 
 
 def _model_posterior(problem: Problem) -> ModelPosterior:

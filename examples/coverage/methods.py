@@ -100,7 +100,7 @@ def _laplace(problem: Problem, sampling: Sampling) -> tacit.Plan:
         release=replace(engine, clip_norm=problem.joint_clip_norm), curvature_scale=CURVATURE_SCALE
     )
     num_steps = round(NUM_NEWTON_STEPS / sampling.inclusion_rate)
-    schedule = Exponential(half_life=num_steps)
+    schedule = Exponential(half_life=num_steps / 2)
     return tacit.Plan(method=replace(method, noise_schedule=schedule), num_steps=num_steps)
 
 

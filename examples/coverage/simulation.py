@@ -23,6 +23,7 @@ __all__ = [
     "Reference",
     "Simulated",
     "optimum",
+    "privacy_noise",
     "reference",
     "simulate",
     "spread",
@@ -203,13 +204,21 @@ def gdp_of(epsilon: float, delta: float) -> float:
     return float(brentq(excess, 1e-5, 100.0))
 
 
-def optimum(found: Reference, *, clip_norm: float, budget: tacit.Budget) -> NDArray[np.float64]:
+def privacy_noise(clip_norm: float, budget: tacit.Budget) -> float:
+    """Returns the variance of one release of the gradient that spends the whole budget."""
+    return (clip_norm / gdp_of(budget.epsilon, budget.delta)) ** 2
+
+
+def optimum(found: Reference, noise: float) -> NDArray[np.float64]:
     """Returns the standard deviations of the noise-aware optimum, ``(num_sets, num_quantities)``.
 
     That is the posterior of who is told the true curvature and spends the whole budget on one
     release of the gradient at the mode: precision ``P + A (A + S)^-1 A``.
+
+    Args:
+      found: the curvatures.
+      noise: the variance of that release.
     """
-    noise = (clip_norm / gdp_of(budget.epsilon, budget.delta)) ** 2
     information = found.information
     eye = np.eye(information.shape[-1])
     seen = information @ np.linalg.solve(information + noise * eye, information)

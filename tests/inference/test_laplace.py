@@ -191,17 +191,26 @@ def test_noise_of_batches_widens_the_covariance_too():
     np.testing.assert_allclose(np.diag(ratio), 4.0, rtol=0.5)
 
 
-def numbers_of(releases, method):
+def numbers_of(releases, method, num_records):
     """What a step took from its release, in the order and the scale of the clipped sum."""
     scale = method.curvature_scale / method.release.clip_norm
-    probe = 0.1 * method.release.clip_norm * NUM_RECORDS
+    probe = 0.1 * method.release.clip_norm * num_records
     parts = (releases.gradients[0], releases.curvatures[0] * scale, releases.shares[:1] * probe)
     return np.concatenate([np.asarray(part, np.float64) for part in parts])
 
 
+def of_all_sizes(size):
+    """Numbers of an adversary: of all sizes and signs, nearly alike, or no numbers."""
+    numbers = GENERATOR.normal(size=size) * 10.0 ** GENERATOR.uniform(-40, 38)
+    kinds = [numbers, np.sign(numbers), numbers**0 * numbers[0], GENERATOR.normal(size=size)]
+    chosen = kinds[GENERATOR.integers(len(kinds))].astype(np.float32)
+    chosen[GENERATOR.random(size) < 0.05] = GENERATOR.choice([math.nan, math.inf])
+    return chosen
+
+
 @pytest.mark.parametrize("name", ["logistic", "poisson"])
 @pytest.mark.parametrize("bad", [1.0, 3.0, 1e3, 1e30, math.inf, math.nan])
-def test_one_record_moves_gradient_and_curvature_together_by_at_most_the_clip_norm(name, bad):
+def test_a_record_that_weighs_nothing_is_as_good_as_absent(name, bad):
     release = GaussianSum(sampling=FULL, clip_norm=1.5, noise_multiplier=0.01)
     method = Laplace(release=release)
     kernel, records = method.build(model_of(name)), records_of(name)
@@ -209,13 +218,37 @@ def test_one_record_moves_gradient_and_curvature_together_by_at_most_the_clip_no
 
     def released(records):
         state, _ = step(jax.random.key(1), kernel.init(seeded_key(0)), records)
-        return numbers_of(state.releases, method)
+        return numbers_of(state.releases, method, NUM_RECORDS)
 
     absent = records._replace(weight=records.weight.at[7].set(0.0))
     present = records._replace(x=records.x.at[7].set(bad))
-    # The probe of a record of no weight stays in the sum: taken out, it moves by a tenth more.
-    moved = released(present)[:-1] - released(absent)[:-1]
-    assert np.linalg.norm(moved) <= 1.5 * (1 + 1e-4)
+    assert np.linalg.norm(released(present) - released(absent)) <= 1.5 * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("name", ["logistic", "poisson", "gaussian"])
+def test_gradient_curvature_and_probe_of_any_record_are_clipped_together(name):
+    clip_norm, noise_multiplier = 1.5, 2.0**-12
+    release = GaussianSum(
+        sampling=FullBatch(num_records=1), clip_norm=clip_norm, noise_multiplier=noise_multiplier
+    )
+    method = Laplace(release=release)
+    kernel = method.build(model_of(name))
+    state = kernel.init(seeded_key(0))
+    step = jax.jit(
+        lambda params, record: kernel.step(seeded_key(1), state._replace(params=params), record)[0]
+    )
+    found = []
+    for _ in range(300):
+        y = GENERATOR.integers(2) if name != "gaussian" else of_all_sizes(1)[0]
+        record = Record(of_all_sizes(DIM)[None], np.array([y], TARGETS[name].dtype), np.ones(1))
+        params = {"network": jnp.nan_to_num(of_all_sizes(DIM), posinf=1.0)[:, None]}
+        releases = step(params, jax.tree.map(jnp.asarray, record)).releases
+        found.append(np.linalg.norm(numbers_of(releases, method, num_records=1)) / clip_norm)
+    noise = noise_multiplier * 6 * math.sqrt(DIM + DIM * (DIM + 1) / 2 + 1)
+    assert max(found) <= 1 + noise
+    # Long records are clipped, and the probe is there when a record says nothing.
+    assert np.mean(np.array(found) > 0.95) > 0.1
+    assert np.mean(np.abs(np.array(found) - 0.1) < noise) > 0.1
 
 
 def test_the_share_tells_how_much_the_clip_has_left():
@@ -243,10 +276,10 @@ def test_evidence_has_a_row_for_each_release():
 
 def test_a_long_run_keeps_its_last_releases():
     release = GaussianSum(sampling=FULL, clip_norm=2.0, noise_multiplier=0.5)
-    kernel, state, _ = run(Laplace(release=release), "logistic", num_steps=40)
+    kernel, state, _ = run(Laplace(release=release), "logistic", num_steps=300)
     evidence = kernel.evidence(state)
-    assert int(evidence.num_steps) == 40
-    assert float(evidence.counts.sum()) == len(evidence.counts) < 40
+    assert int(evidence.num_steps) == 300
+    assert float(evidence.counts.sum()) == len(evidence.counts) < 300
     # In the order in which they were made: the noise of the last is the smallest.
     assert (np.diff(evidence.variances) < 0).all()
 

@@ -25,6 +25,7 @@ from tacit import native
 from tacit.data import as_records
 from tacit.errors import InvalidArgumentError
 from tacit.inference import SGLD, Plan, calibrate, fit
+from tacit.inference.evidence import PROBE, probed_gradient
 from tacit.inference.method import objective_of
 from tacit.models import MLP, Bernoulli, GaussianPrior, Model, bayesian
 from tacit.privacy.budget import Budget
@@ -43,6 +44,7 @@ from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
 from tacit.rng import seeded_key
 from tacit.tables import OnHost
+from tacit.typing import Record
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -116,6 +118,35 @@ def test_a_person_whose_rows_nearly_cancel_moves_the_sum_by_at_most_the_clip_nor
     loss = lambda params, record, key: record_loss(params, None, record, key)  # noqa: E731
     for nearly in (0.99261767, 0.9999, 1 - 2**-20):
         assert difference(engine, loss, params, table(1.0, nearly), table(0.0, 0.0)) <= 1
+
+
+@pytest.mark.parametrize("absent", ["no weight", "no rows"])
+@pytest.mark.parametrize("size", [0.0, 1e-30, 0.3, 1e6, math.inf])
+def test_the_probe_beside_a_gradient_leaves_with_the_record(absent, size):
+    num_people, engine = (
+        4,
+        GaussianSum(sampling=FullBatch(num_records=4), clip_norm=2.0, noise_multiplier=2.0**-12),
+    )
+    present = Record(
+        x=jnp.full((num_people, 2, 3), 0.3).at[1].set(size),
+        y=jnp.ones((num_people, 2)),
+        weight=jnp.ones((num_people, 2)),
+        mask=jnp.ones((num_people, 2)),
+    )
+    field = "weight" if absent == "no weight" else "mask"
+    without = present._replace(**{field: jnp.ones((num_people, 2)).at[1].set(0.0)})
+
+    def loss(params, person, key):
+        rows = person.weight * person.mask
+        return jnp.sum(jnp.where(rows > 0, person.x @ params - person.y, 0.0))
+
+    def numbers(records):
+        gradient, share = probed_gradient(seeded_key(0), engine, loss, jnp.ones(3), records)
+        probe = PROBE * engine.clip_norm * num_people
+        return np.append(np.asarray(gradient, np.float64), float(share) * probe)
+
+    moved = np.linalg.norm(numbers(present) - numbers(without)) / engine.clip_norm
+    assert 0.99 * PROBE * (size < math.inf) <= moved <= 1 + 1e-5
 
 
 def sum_of_products_that_cancel(shape):

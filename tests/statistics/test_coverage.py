@@ -34,7 +34,7 @@ from examples.coverage import (
     tables,
 )
 from examples.coverage.__main__ import RECOMMENDED, WHOLE_NETWORK, cells
-from examples.coverage.simulation import gdp_of
+from examples.coverage.simulation import gdp_of, privacy_noise
 
 import tacit
 from tacit import metrics, recalibration
@@ -235,7 +235,7 @@ def test_the_optimum_is_the_exact_posterior_for_a_large_budget_and_the_prior_for
     found = one_reference(np.diag([3.0, 8.0]), np.eye(2))
     for epsilon, expected in ((100.0, [0.5, 1 / 3]), (1e-3, [1.0, 1.0])):
         budget = tacit.Budget(epsilon=epsilon, delta=1e-5)
-        std = optimum(found, clip_norm=1.0, budget=budget)
+        std = optimum(found, privacy_noise(1.0, budget))
         assert std[0] == pytest.approx(expected, rel=0.01)
 
 

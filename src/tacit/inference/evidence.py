@@ -19,7 +19,7 @@ from tacit import _tree
 from tacit.models import MLP, Model
 from tacit.privacy.clipping import Flat
 from tacit.privacy.mechanism import GaussianSum
-from tacit.typing import Array, Key, Params, RecordLoss, Scalar, Tree
+from tacit.typing import Array, Key, Params, Record, RecordLoss, Scalar, Tree
 
 __all__ = [
     "MAX_PARAMETERS",
@@ -33,6 +33,8 @@ __all__ = [
     "first_evidence",
     "has_hidden_layers",
     "noted",
+    "presence",
+    "probed",
     "probed_gradient",
     "releases_in",
 ]
@@ -186,13 +188,27 @@ def probed_gradient(
     if not isinstance(release.clipping, Flat):
         return release.gradient(key, loss, params, records, **overrides), jnp.full((), jnp.nan)
     size = PROBE * (release.clip_norm if clip_norm is None else clip_norm)
-
-    def probed(both: tuple[Params, Array], record: Tree, key: Key) -> Scalar:
-        params, probe = both
-        return loss(params, record, key) + size * probe
-
-    estimate, total = release.gradient(key, probed, (params, jnp.zeros(())), records, **overrides)
+    both = (params, jnp.zeros(()))
+    estimate, total = release.gradient(key, probed(loss, size), both, records, **overrides)
     return estimate, total / (size * release.sampling.public_records)
+
+
+def probed(loss: RecordLoss, size: Scalar | float) -> RecordLoss:
+    """Returns a loss whose gradient has one coordinate more, of this size for every record."""
+
+    def loss_and_probe(both: tuple[Params, Array], record: Tree, key: Key) -> Scalar:
+        params, probe = both
+        return loss(params, record, key) + size * presence(record) * probe
+
+    return loss_and_probe
+
+
+def presence(record: Tree) -> Array:
+    """Returns one, or zero for a record that weighs nothing: it must contribute nothing at all."""
+    if not isinstance(record, Record):
+        return jnp.ones(())
+    weight = record.weight if record.mask is None else record.weight * record.mask
+    return jnp.any(weight > 0).astype(jnp.float32)
 
 
 @dataclass(frozen=True, kw_only=True)

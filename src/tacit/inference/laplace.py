@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.evidence import MAX_PARAMETERS, PROBE, Evidence, has_hidden_layers
+from tacit.inference.evidence import MAX_PARAMETERS, PROBE, Evidence, has_hidden_layers, presence
 from tacit.inference.langevin import ScheduledNoise
 from tacit.inference.method import (
     Kernel,
@@ -174,8 +174,8 @@ class Laplace(OneRelease):
 
     @classmethod
     def for_table(cls, settings: TableSettings) -> Self:
-        """Returns the method whose last release has half the noise of its first."""
-        schedule = Exponential(half_life=float(settings.num_steps))
+        """Returns the method whose last release has a quarter of the noise of its first."""
+        schedule = Exponential(half_life=settings.num_steps / 2)
         return cls(release=settings.release, noise_schedule=schedule)
 
     @staticmethod
@@ -314,7 +314,7 @@ class Laplace(OneRelease):
 
         def query(record: Record, key: Key) -> tuple[Array, Array, Array]:
             gradient, curvature = _gradient_and_curvature(objective, params, record, key)
-            return gradient, self._scale * curvature, jnp.full((), probe)
+            return gradient, self._scale * curvature, probe * presence(record)
 
         chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // (dim * (dim + 1)))
         release = replace(self.release, chunk_size=chunk)

@@ -163,8 +163,8 @@ def noise_aware(releases: Releases, prior: PriorSite) -> NoiseAware:
 
 def _weights(
     releases: Releases, curvature: Matrix, centre: Vector
-) -> tuple[Vector, Vector, Vector]:
-    """Returns the weights of gradients and of curvatures, and how wrong gradients are.
+) -> tuple[Vector, Vector, Matrix]:
+    """Returns the weights of gradients and of curvatures, and how wrong gradients may be.
 
     A release at a distance has, beside its noise, the error of the quadratic: the curvature differs
     by a share of itself that grows with the distance, and the gradient by that share of the change.
@@ -179,8 +179,8 @@ def _weights(
     order = np.sort(distance)
     beyond = np.cumsum(releases.counts[np.argsort(distance)][::-1])[::-1]
     as_far = beyond[np.minimum(np.searchsorted(order, distance / 2), len(order) - 1)]
-    bends = 0.5 * releases.slope_change * distance * np.sqrt((changes**2).mean(1))
-    weights = 1 / (noise + as_far * bends**2)
+    bends = 0.5 * releases.slope_change * distance[:, None] * changes
+    weights = 1 / (noise + as_far * (bends**2).mean(1))
     if releases.curvature_variances is None:
         return weights, weights, bends
     changed = 2 * (releases.slope_change * distance * typical) ** 2
@@ -195,18 +195,18 @@ class Message(NamedTuple):
       gradient: the averaged gradient.
       privacy: the variance of its privacy noise.
       batches: the variance of its batch noise, in units of the curvature.
-      bend: how wrong it is because the loss is not quadratic, as a variance: releases far away have
-        this error in common.
+      bend: how wrong it may be because the loss is not quadratic: releases far away have this error
+        in common, towards where they are.
     """
 
     point: Vector
     gradient: Vector
     privacy: float
     batches: float
-    bend: float
+    bend: Vector
 
     @classmethod
-    def of(cls, releases: Releases, weights: Vector, bends: Vector) -> Self:
+    def of(cls, releases: Releases, weights: Vector, bends: Matrix) -> Self:
         """Returns the averages under these weights."""
         shares = weights / weights.sum()
         return cls(
@@ -214,12 +214,14 @@ class Message(NamedTuple):
             shares @ releases.gradients,
             float(shares**2 @ releases.variances),
             releases.batch_noise * float(shares**2 @ (1 / releases.counts)),
-            float(shares @ bends) ** 2,
+            shares @ bends,
         )
 
     def noise(self, curvature: Matrix) -> Matrix:
         """Returns the covariance of what is wrong with the averaged gradient."""
-        return (self.privacy + self.bend) * np.eye(len(curvature)) + self.batches * curvature
+        independent = self.privacy * np.eye(len(curvature)) + self.batches * curvature
+        noise: Matrix = independent + np.outer(self.bend, self.bend)
+        return noise
 
     def posterior(
         self, curvature: Matrix, prior_precision: Matrix, prior_linear: Vector
@@ -237,7 +239,7 @@ def _drift(releases: Releases, curvature: Curvature, weights: Vector) -> float:
     halves = [weights * releases.is_late, weights * ~releases.is_late]
     if not all(half.sum() > 0 for half in halves):
         return 0.0
-    exact = np.zeros_like(weights)
+    exact = np.zeros_like(releases.points)
     late, early = (Message.of(releases, half, exact) for half in halves)
     moved = late.point - early.point
     difference = late.gradient - early.gradient - curvature.positive @ moved

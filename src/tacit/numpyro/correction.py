@@ -279,30 +279,34 @@ class JointPosterior:
           evidence: of the run; every leaf has a leading chain axis.
           release: the engine that made them.
         """
-
-        def broad(mean: Vector, covariance: Matrix) -> tuple[Matrix, Vector]:
-            return np.eye(len(mean)) / _BROAD**2, np.zeros(len(mean))
-
         releases = releases_in(
             evidence, release, self.space.groups, slope_change=self._slope_change
         )
-        return noise_aware(releases, broad)
+        return noise_aware(releases, lambda mean, _: _broad(mean))
 
     def draws(self, seen: NoiseAware) -> NDArray[np.float64]:
         """Returns draws of all latents, ``(num_chains, num_draws, d)``."""
-        return self.draws_of([seen])[0]
+        return self.draws_of([(seen.message, seen.curvatures)])[0]
 
-    def draws_of(self, runs: Sequence[NoiseAware]) -> NDArray[np.float64]:
+    def draws_of(self, runs: Sequence[tuple[Message, NDArray[np.float64]]]) -> NDArray[np.float64]:
         """Returns draws for each of several runs, ``(num_runs, num_chains, num_draws, d)``.
 
         Chains start where the releases point to, which no prior needs to agree with.
+
+        Args:
+          runs: averaged releases and the curvatures that may be theirs, one for each chain; of one
+            curvature all chains have it.
         """
-        chosen = [(seen, curvature) for seen in runs for curvature in seen.curvatures[:_NUM_CHAINS]]
-        start = np.zeros((len(chosen), len(self.space.seen)), np.float32)
-        start[:, self.space.seen] = [seen.mean for seen, _ in chosen]
-        likelihoods = [ReleasedLikelihood.of(seen.message, matrix) for seen, matrix in chosen]
+        likelihoods, starts = [], []
+        for message, curvatures in runs:
+            for i in range(_NUM_CHAINS):
+                curvature = curvatures[i % len(curvatures)]
+                likelihoods.append(ReleasedLikelihood.of(message, curvature))
+                starts.append(message.posterior(curvature, *_broad(message.point))[0])
+        start = np.zeros((len(starts), len(self.space.seen)), np.float32)
+        start[:, self.space.seen] = starts
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *likelihoods)
-        keys = jax.random.split(jax.random.key(0), len(chosen))
+        keys = jax.random.split(jax.random.key(0), len(starts))
         draws = np.asarray(self._chains(stacked, jnp.asarray(start), keys), np.float64)
         return draws.reshape(len(runs), _NUM_CHAINS, *draws.shape[1:])
 
@@ -323,6 +327,11 @@ class JointPosterior:
         whole = np.zeros((len(self.space.seen),) * 2)
         whole[np.ix_(seen, seen)] = matrix
         return whole
+
+
+def _broad(mean: Vector) -> tuple[Matrix, Vector]:
+    """Returns precision and linear term of a prior under which only the message speaks."""
+    return np.eye(len(mean)) / _BROAD**2, np.zeros(len(mean))
 
 
 def _slope_change(latents: SharedLatents) -> float:
