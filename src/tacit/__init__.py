@@ -65,6 +65,7 @@ _HOMES = {
         "epsilon",
     ),
     "tacit.privacy.budget": ("Budget",),
+    "tacit.privacy.calibration": ("noise_multiplier",),
     "tacit.privacy.clipping": ("explain_clipping",),
     "tacit.privacy.cost": ("Cost",),
     "tacit.privacy.ledger": ("LedgerFile",),

@@ -35,6 +35,7 @@ from tacit.models import (
 from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency, epsilon
 from tacit.privacy.budget import Budget
+from tacit.privacy.calibration import noise_multiplier
 from tacit.privacy.clipping import explain_clipping
 from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import LedgerFile
@@ -99,6 +100,7 @@ __all__ = [
     "from_function",
     "from_program",
     "load_posterior",
+    "noise_multiplier",
     "predict",
     "private_clip_norm",
     "robust_accuracy",

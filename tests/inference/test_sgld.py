@@ -64,7 +64,22 @@ def test_theorem_1_dp_sgld_is_dp_sgd_with_the_same_releases_and_iterates(prior):
         ),
         optimizer=optax.sgd(eta * 30),
     )
-    langevin, descent = sgld.build(model), sgd.build(model)
+    assert_same_iterates(sgld, sgd, model, records)
+    assert_same_iterates(sgld, sgld.as_descent(), model, records)
+    assert sgld.as_descent().cost(5) == sgld.cost(5)
+    back = SGLD.from_descent(release=sgd.release, learning_rate=eta * 30)
+    assert back.step_size == pytest.approx(sgld.step_size)
+    assert_same_iterates(back, sgd, model, records)
+    falling = Polynomial(delay=1.0, power=1.0)
+    scheduled = replace(back, schedule=falling, clip_schedule=falling)
+    assert_same_iterates(scheduled, scheduled.as_descent(), model, records)
+    one, other = (list(count_releases(m.cost(5)).items()) for m in (sgld, sgd))
+    assert one[0][1] == other[0][1] == 5
+    assert multiplier_of(one[0][0]) == pytest.approx(multiplier_of(other[0][0]))
+
+
+def assert_same_iterates(langevin, descent, model, records):
+    langevin, descent = langevin.build(model), descent.build(model)
     left, right = langevin.init(seeded_key(0)), descent.init(seeded_key(0))
     for t in range(5):
         key = jax.random.fold_in(seeded_key(1), t)
@@ -76,9 +91,23 @@ def test_theorem_1_dp_sgld_is_dp_sgd_with_the_same_releases_and_iterates(prior):
         left.params,
         right.params,
     )
-    one, other = (list(count_releases(m.cost(5)).items()) for m in (sgld, sgd))
-    assert one[0][1] == other[0][1] == 5
-    assert multiplier_of(one[0][0]) == pytest.approx(multiplier_of(other[0][0]))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        SGLD.knolle(
+            sampling=SAMPLING, clip_norm=C, learning_rate=0.1, temperature=1.0, pre_noise=0.1
+        ),
+        SGLD.non_private(sampling=SAMPLING, step_size=1e-3),
+        SGLD.fixed_temperature(
+            sampling=SAMPLING, clip_norm=C, step_size=1e-5, schedule=Polynomial(delay=9.0)
+        ),
+    ],
+)
+def test_noise_that_descent_cannot_have_is_refused(method):
+    with pytest.raises(InvalidArgumentError, match="method must have constant noise"):
+        method.as_descent()
 
 
 def test_fixed_noise_reports_the_temperature_that_follows():

@@ -6,11 +6,16 @@ import dp_accounting as dpa
 import numpy as np
 import pytest
 
-from tacit.errors import BudgetExceededError
-from tacit.privacy.accounting import GDP, RDP, Adjacency
+from tacit.errors import BudgetExceededError, InvalidArgumentError
+from tacit.privacy.accounting import GDP, PLD, RDP, Adjacency
 from tacit.privacy.accounting.losses import compose_losses
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibration import largest_batch, most_steps, smallest_noise
+from tacit.privacy.calibration import (
+    largest_batch,
+    most_steps,
+    noise_multiplier,
+    smallest_noise,
+)
 from tacit.privacy.sampling import PoissonBatch
 
 
@@ -149,3 +154,23 @@ def test_a_fraction_of_a_step_is_never_asked_for():
     most_steps(cost_of, Budget(1.0, 1e-5, GDP()))
     assert all(isinstance(steps, int) and steps >= 1 for steps in asked)
     assert math.isfinite(max(asked))
+
+
+@pytest.mark.parametrize(("rate", "num_steps"), [(1.0, 10), (0.01, 1000)])
+def test_the_least_multiplier_of_a_run_spends_the_budget_and_no_more(rate, num_steps):
+    noise = noise_multiplier(epsilon=1.0, delta=1e-5, rate=rate, num_steps=num_steps)
+    spent = PLD().epsilon(run(rate, noise, num_steps), delta=1e-5)
+    assert 0.99 < spent <= 1
+
+
+def test_the_least_multiplier_of_all_records_is_that_of_the_gaussian_mechanism():
+    noise = noise_multiplier(epsilon=1.0, delta=1e-5, rate=1.0, num_steps=4)
+    one = noise_multiplier(epsilon=1.0, delta=1e-5, rate=1.0, num_steps=1)
+    assert noise == pytest.approx(2 * one, rel=2e-3)
+
+
+@pytest.mark.parametrize("bad", [{"rate": 0.0}, {"rate": 1.5}, {"num_steps": 0}, {"epsilon": -1}])
+def test_a_run_that_is_none_is_refused(bad):
+    settings = {"epsilon": 1.0, "delta": 1e-5, "rate": 0.1, "num_steps": 10}
+    with pytest.raises(InvalidArgumentError, match=next(iter(bad))):
+        noise_multiplier(**settings | bad)

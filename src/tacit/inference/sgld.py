@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from tacit import _check, _tree
+from tacit.errors import InvalidArgumentError
 from tacit.inference.evidence import Evidence, evidence_of, first_evidence
 from tacit.inference.langevin import Langevin, LangevinInfo
 from tacit.inference.method import (
@@ -20,6 +22,7 @@ from tacit.inference.method import (
     retained_params,
 )
 from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
+from tacit.inference.sgd import SGD
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
@@ -135,6 +138,54 @@ class SGLD(Langevin):
             noise_power=0.5,
             pre_noise=pre_noise,
         )
+
+    @classmethod
+    def from_descent(cls, *, release: GaussianSum, learning_rate: float) -> "SGLD":
+        """Returns the Langevin dynamics that plain DP-SGD with this learning rate is.
+
+        Args:
+          release: the engine of DP-SGD, which stays as it is, and with it the cost.
+          learning_rate: of DP-SGD on the mean gradient.
+
+        Example:
+          >>> from tacit.privacy.sampling import PoissonBatch
+          >>> release = GaussianSum(
+          ...     sampling=PoissonBatch(num_records=60_000, batch_size=256),
+          ...     clip_norm=1.5, noise_multiplier=1.3)
+          >>> SGLD.from_descent(release=release, learning_rate=0.25).step_size
+          8.333333333333334e-06
+        """
+        _check.positive(learning_rate=learning_rate)
+        return cls.fixed_noise(
+            release=release, step_size=2 * learning_rate / release.sampling.public_records
+        )
+
+    def as_descent(self) -> SGD:
+        """Returns the DP-SGD that makes the same iterates from the same releases.
+
+        Its learning rate on the mean gradient is ``h n / 2``, its engine the same (Zhang et al.,
+        theorem 1).
+
+        Raises:
+          InvalidArgumentError: where noise follows the step size, is added before the clip, or is
+            the method's own: DP-SGD has nothing like it.
+
+        Example:
+          >>> from tacit.privacy.sampling import PoissonBatch
+          >>> sampling = PoissonBatch(num_records=60_000, batch_size=256)
+          >>> zhang = SGLD.zhang(sampling=sampling, clip_norm=1.5, learning_rate=5e-6)
+          >>> f"{zhang.as_descent().release.noise_multiplier:.4f}"  # B / (n sqrt(eta) C), B 251.6
+          '1.2500'
+        """
+        is_steady = self.noise_power == 0 or self._noise.is_constant
+        if self.pre_noise or self.langevin_temperature or not is_steady:
+            raise InvalidArgumentError(
+                "method must have constant noise, all of it from the engine, to be DP-SGD; got"
+                f" {self!r}. Use SGLD.fixed_noise."
+            )
+        scale = self.step_size * self.release.sampling.public_records / 2
+        optimizer = optax.sgd(lambda step: scale * self.schedule(step))
+        return SGD(release=self.release, optimizer=optimizer, clip_schedule=self.clip_schedule)
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""

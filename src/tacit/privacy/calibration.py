@@ -5,7 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from dp_accounting import DpEvent
+from dp_accounting import (
+    DpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
 from scipy.optimize import brentq
 
 from tacit import _check
@@ -15,7 +20,14 @@ from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.ledger import DataSetLedger
 
-__all__ = ["LedgerNoise", "largest_batch", "most_steps", "noise_within", "smallest_noise"]
+__all__ = [
+    "LedgerNoise",
+    "largest_batch",
+    "most_steps",
+    "noise_multiplier",
+    "noise_within",
+    "smallest_noise",
+]
 
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e6
 _MOST_EXTRA_NOISE = 1.5
@@ -31,6 +43,43 @@ class LedgerNoise(NamedTuple):
 
     noise: float
     extra: float
+
+
+def noise_multiplier(
+    *,
+    epsilon: float,
+    delta: float,
+    rate: float,
+    num_steps: int,
+    accountant: Accountant | None = None,
+) -> float:
+    """Returns the least noise multiplier that keeps a run of Gaussian releases within a budget.
+
+    This is the number for a library that draws unbounded Poisson batches, or for a first look. A
+    plan is calibrated with `tacit.calibrate`, to the batches that it draws.
+
+    Args:
+      epsilon: of the budget.
+      delta: of the budget.
+      rate: the chance that a record is in a batch, by its own coin; 1 for all records.
+      num_steps: releases in all.
+      accountant: `tacit.PLD()`, zero-out adjacency, by default.
+
+    Example:
+      >>> f"{noise_multiplier(epsilon=1.0, delta=1e-5, rate=256 / 60_000, num_steps=3515):.3f}"
+      '1.185'
+    """
+    _check.fraction(rate=rate)
+    _check.positive_integer(num_steps=num_steps)
+    budget = Budget(epsilon, delta, accountant or PLD())
+
+    def cost_of(noise: float) -> DpEvent:
+        release: DpEvent = GaussianDpEvent(noise)
+        if rate < 1:
+            release = PoissonSampledDpEvent(rate, release)
+        return SelfComposedDpEvent(release, num_steps)
+
+    return smallest_noise(cost_of, budget)
 
 
 def noise_within(
