@@ -18,6 +18,8 @@ from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
 __all__ = [
     "BoundedLikelihood",
+    "DrawableLikelihood",
+    "DrawablePrior",
     "FrontEnd",
     "IntegrableLikelihood",
     "IntegrableLogPrior",
@@ -29,6 +31,7 @@ __all__ = [
     "Network",
     "Prediction",
     "Prior",
+    "Simulator",
     "from_spec",
     "is_part",
     "part",
@@ -53,6 +56,18 @@ Prediction: TypeAlias = Array | Moments
 """Class probabilities of shape ``(num_classes,)``, or the moments of a real target."""
 
 
+class Simulator(NamedTuple):
+    """How to draw what a model describes; two pure functions that see no record.
+
+    Attributes:
+      params: ``params(key)`` draws parameters from the prior.
+      target: ``target(params, x, key)`` draws the target of ONE input.
+    """
+
+    params: Callable[[Key], Params]
+    target: Callable[[Params, Input, Key], Array]
+
+
 class Model(NamedTuple):
     """Four pure functions; any of them may be mapped, differentiated and compiled.
 
@@ -67,6 +82,7 @@ class Model(NamedTuple):
       predict: ``predict(params, x, key)`` for ONE input, what these parameters say of its target.
       spec: a JSON-able description from which ``model_from_spec`` rebuilds the model; None
         when the model is made of functions that a description cannot hold.
+      simulator: draws parameters and targets, for rehearsals; None where nobody said how.
     """
 
     init: Callable[[Key], Params]
@@ -74,6 +90,7 @@ class Model(NamedTuple):
     log_likelihood: Callable[[Params, Record, Key], Scalar]
     predict: Callable[[Params, Input, Key], Prediction]
     spec: Mapping[str, Any] | None = None
+    simulator: Simulator | None = None
 
 
 class Network(Protocol):
@@ -150,6 +167,25 @@ class IntegrableLikelihood(Likelihood, Protocol):
 
     def expected_log_prior(self, mean: Mapping[str, Any], std: Mapping[str, Any]) -> Scalar:
         """Returns the expected log density of its own parameters, found by name."""
+
+
+@runtime_checkable
+class DrawablePrior(Prior, Protocol):
+    """A prior from which parameters can be drawn."""
+
+    def draw(self, key: Key, template: Params) -> Params:
+        """Returns a draw with the shapes and dtypes of the template."""
+
+
+@runtime_checkable
+class DrawableLikelihood(Likelihood, Protocol):
+    """A likelihood from which targets can be drawn."""
+
+    def draw_own(self, key: Key) -> dict[str, Array]:
+        """Returns a draw of the likelihood's own parameters from their prior."""
+
+    def draw(self, params: Mapping[str, Any], outputs: Array, key: Key) -> Array:
+        """Returns a draw of one target."""
 
 
 @runtime_checkable

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 
 from tacit.errors import CrossRecordError, InvalidArgumentError
 from tacit.models.base import (
+    DrawableLikelihood,
+    DrawablePrior,
     IntegrableLikelihood,
     IntegrablePrior,
     Likelihood,
@@ -24,6 +26,7 @@ from tacit.models.base import (
     Network,
     Prediction,
     Prior,
+    Simulator,
     from_spec,
     spec_of,
 )
@@ -84,7 +87,20 @@ def bayesian(network: Network, *, prior: Prior, likelihood: Likelihood) -> Model
 
     log_prior = _log_prior(prior, likelihood)
     spec = _spec(network=network, prior=prior, likelihood=likelihood)
-    return Model(init, log_prior, log_likelihood, predict, spec)
+    if not isinstance(prior, DrawablePrior) or not isinstance(likelihood, DrawableLikelihood):
+        return Model(init, log_prior, log_likelihood, predict, spec)
+
+    def draw_params(key: Key) -> Params:
+        network_key, own_key = jax.random.split(key)
+        template = jax.eval_shape(network.init, network_key)
+        return {"network": prior.draw(network_key, template), **likelihood.draw_own(own_key)}
+
+    def draw_target(params: Params, x: Input, key: Key) -> Array:
+        outputs_key, target_key = jax.random.split(key)
+        return likelihood.draw(params, outputs_of(params, x, outputs_key), target_key)
+
+    simulator = Simulator(draw_params, draw_target)
+    return Model(init, log_prior, log_likelihood, predict, spec, simulator)
 
 
 def model_from_spec(spec: Mapping[str, Any]) -> Model:

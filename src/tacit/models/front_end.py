@@ -353,10 +353,15 @@ def with_front_end(model: Model, front_end: FrontEnd) -> Model:
     def predict(params: Params, x: Input, key: Key) -> Prediction:
         return model.predict(params, front_end(x), key)
 
+    def target(params: Params, x: Input, key: Key) -> Array:
+        assert model.simulator is not None
+        return model.simulator.target(params, front_end(x), key)
+
     return model._replace(
         log_likelihood=log_likelihood,
         predict=predict,
         spec=_spec_with_front_end(model.spec, front_end),
+        simulator=model.simulator and model.simulator._replace(target=target),
     )
 
 

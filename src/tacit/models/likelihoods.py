@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.models.base import Likelihood, Moments, part
-from tacit.typing import Array, Scalar
+from tacit.typing import Array, Key, Scalar
 
 __all__ = [
     "Bernoulli",
@@ -42,11 +42,21 @@ def _scalar(y: Array) -> Array:
     return jnp.reshape(y, ())
 
 
+def _normal(key: Key, moments: Moments) -> Array:
+    noise = jax.random.normal(key, jnp.shape(moments.mean))
+    return moments.mean + jnp.sqrt(moments.variance) * noise
+
+
 class ParameterFree:
     """What likelihoods share that have no parameters of their own."""
 
     def init(self) -> dict[str, Array]:
         """Returns no parameters."""
+        return {}
+
+    def draw_own(self, key: Key) -> dict[str, Array]:
+        """Returns no parameters."""
+        del key
         return {}
 
     def log_prior(self, params: Mapping[str, Any]) -> Scalar:
@@ -124,6 +134,11 @@ class Categorical(ParameterFree):
         del params
         return jax.nn.softmax(outputs)
 
+    def draw(self, params: Mapping[str, Any], outputs: Array, key: Key) -> Array:
+        """Returns a draw of the class."""
+        del params
+        return jax.random.categorical(key, outputs)
+
 
 @part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,6 +171,11 @@ class Bernoulli(ParameterFree, WorstAtCorner):
         del params
         return jax.nn.sigmoid(jnp.stack([-outputs[0], outputs[0]]))
 
+    def draw(self, params: Mapping[str, Any], outputs: Array, key: Key) -> Array:
+        """Returns a draw of zero or one."""
+        del params
+        return jax.random.bernoulli(key, jax.nn.sigmoid(outputs[0])).astype(jnp.int32)
+
 
 @part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,6 +207,10 @@ class FixedGaussian(ParameterFree, WorstAtCorner):
         """Returns the mean and the known variance."""
         del params
         return Moments(outputs[0], jnp.full_like(outputs[0], self.std**2))
+
+    def draw(self, params: Mapping[str, Any], outputs: Array, key: Key) -> Array:
+        """Returns a draw of the target."""
+        return _normal(key, self.predict(params, outputs))
 
 
 @part(Likelihood)
@@ -243,6 +267,14 @@ class LearntGaussian(WorstAtCorner):
         """Returns the mean and the learnt variance."""
         return Moments(outputs[0], jnp.exp(2 * params["log_std"]))
 
+    def draw_own(self, key: Key) -> dict[str, Array]:
+        """Returns a draw of ``log_std`` from its prior."""
+        return {"log_std": math.log(self.initial_std) + self.prior_std * jax.random.normal(key)}
+
+    def draw(self, params: Mapping[str, Any], outputs: Array, key: Key) -> Array:
+        """Returns a draw of the target."""
+        return _normal(key, self.predict(params, outputs))
+
 
 @part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -279,6 +311,10 @@ class HeteroscedasticGaussian(ParameterFree, WorstAtCorner):
         del params
         return Moments(outputs[0], jax.nn.softplus(outputs[1]) + self.min_variance)
 
+    def draw(self, params: Mapping[str, Any], outputs: Array, key: Key) -> Array:
+        """Returns a draw of the target."""
+        return _normal(key, self.predict(params, outputs))
+
 
 @part(Likelihood)
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -309,6 +345,11 @@ class PoissonCounts(ParameterFree, WorstAtCorner):
         del params
         rate = jnp.exp(outputs[0])
         return Moments(rate, rate)
+
+    def draw(self, params: Mapping[str, Any], outputs: Array, key: Key) -> Array:
+        """Returns a draw of the count."""
+        del params
+        return jax.random.poisson(key, jnp.exp(outputs[0]))
 
 
 @part(Likelihood)
@@ -359,3 +400,11 @@ class NegativeBinomial(ParameterFree, WorstAtCorner):
         del params
         mean = jnp.exp(outputs[0])
         return Moments(mean, mean + self.dispersion * mean**2)
+
+    def draw(self, params: Mapping[str, Any], outputs: Array, key: Key) -> Array:
+        """Returns a draw of the count."""
+        del params
+        rate_key, count_key = jax.random.split(key)
+        # A Poisson count whose rate is gamma.
+        relative = self.dispersion * jax.random.gamma(rate_key, 1 / self.dispersion)
+        return jax.random.poisson(count_key, jnp.exp(outputs[0]) * relative)

@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.models.base import IntegrablePrior, Prior, part
-from tacit.typing import Array, Params, Scalar
+from tacit.models.base import DrawablePrior, IntegrablePrior, Prior, part
+from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["FlatPrior", "GaussianPrior", "LaplacePrior", "PerLeafPrior"]
 
@@ -40,6 +41,14 @@ class GaussianPrior:
     def expected_log_prob(self, mean: Params, std: Params) -> Scalar:
         """Returns its expectation when every parameter is normal with these marginals."""
         return self.log_prob(mean) - 0.5 * self._squares(std)
+
+    def draw(self, key: Key, template: Params) -> Params:
+        """Returns a draw with the shapes and dtypes of the template."""
+
+        def one(key: Key, shape: tuple[int, ...]) -> Array:
+            return self.std * jax.random.normal(key, shape)
+
+        return _drawn(key, template, [one] * len(jax.tree.leaves(template)))
 
     def _squares(self, params: Params) -> Scalar:
         leaves = jax.tree.leaves(_tree.at_least_float32(params))
@@ -78,6 +87,14 @@ class LaplacePrior:
         distance = sum(jax.tree.leaves(distances), jnp.zeros(()))
         return -distance / self.scale - _tree.size(mean) * math.log(2 * self.scale)
 
+    def draw(self, key: Key, template: Params) -> Params:
+        """Returns a draw with the shapes and dtypes of the template."""
+
+        def one(key: Key, shape: tuple[int, ...]) -> Array:
+            return self.scale * jax.random.laplace(key, shape)
+
+        return _drawn(key, template, [one] * len(jax.tree.leaves(template)))
+
 
 @part(Prior)
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +115,14 @@ class FlatPrior:
         """Returns zero."""
         del mean, std
         return jnp.zeros(())
+
+    def draw(self, key: Key, template: Params) -> Params:
+        """Raises: nothing can be drawn from a density that is no distribution."""
+        del key, template
+        raise InvalidArgumentError(
+            "prior must be a distribution for parameters to be drawn from it; got FlatPrior(). Use"
+            " GaussianPrior, or say how truths are drawn."
+        )
 
 
 @part(Prior)
@@ -151,6 +176,18 @@ class PerLeafPrior:
         pairs = zip(self._priors(mean), leaves, strict=True)
         return sum((prior.expected_log_prob(*leaf) for prior, leaf in pairs), jnp.zeros(()))
 
+    def draw(self, key: Key, template: Params) -> Params:
+        """Returns a draw with the shapes and dtypes of the template."""
+
+        def of(prior: IntegrablePrior) -> Callable[[Key, tuple[int, ...]], Array]:
+            if not isinstance(prior, DrawablePrior):
+                raise InvalidArgumentError(
+                    f"{prior!r} must have draw(key, template) for parameters to be drawn from it."
+                )
+            return lambda key, shape: prior.draw(key, jnp.zeros(shape))
+
+        return _drawn(key, template, [of(prior) for prior in self._priors(template)])
+
     def _priors(self, params: Params) -> list[IntegrablePrior]:
         """The prior of each leaf, in the order of the leaves."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(params)
@@ -164,6 +201,19 @@ class PerLeafPrior:
             next((prior for name, prior in self.overrides if _names(name, path)), self.default)
             for path in paths
         ]
+
+
+def _drawn(
+    key: Key, template: Params, draws: Sequence[Callable[[Key, tuple[int, ...]], Array]]
+) -> Params:
+    """Returns a tree like the template, each leaf drawn by its own function with its own key."""
+    leaves, structure = jax.tree.flatten(template)
+    keys = jax.random.split(key, len(leaves))
+    found = [
+        draw(own, leaf.shape).astype(leaf.dtype)
+        for draw, own, leaf in zip(draws, keys, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(structure, found)
 
 
 def _names(name: str, path: str) -> bool:

@@ -23,7 +23,7 @@ from numpyro.ops.provenance import eval_provenance
 
 from tacit import _tree
 from tacit.errors import InvalidArgumentError
-from tacit.models.base import Model, Moments, Prediction
+from tacit.models.base import Model, Moments, Prediction, Simulator
 from tacit.models.programs.analysis import Analysis, analyse_program
 from tacit.models.programs.arguments import (
     Arguments,
@@ -77,10 +77,16 @@ class ProgramPrior:
 
     def init(self, key: Key) -> Params:
         """Returns latents to start from, by NumPyro's rule; no record is read."""
+        return self._latents(substitute(seed(self._on_one(None), key), substitute_fn=self.start))
+
+    def draw(self, key: Key) -> Params:
+        """Returns latents drawn from the prior; no record is read."""
+        return self._latents(seed(self._on_one(None), key))
+
+    def _latents(self, program: Callable[..., Any]) -> Params:
         args, kwargs = self.build(self.blank)
-        started = substitute(seed(self._on_one(None), key), substitute_fn=self.start)
         with numpyro.validation_enabled(False):
-            sites = trace(started).get_trace(*args, **kwargs)
+            sites = trace(program).get_trace(*args, **kwargs)
         return {
             name: biject_to(site["fn"].support).inv(site["value"])
             for name, site in sites.items()
@@ -196,7 +202,12 @@ def from_program(
     def log_likelihood(params: Params, record: Record, key: Key) -> Scalar:
         return prior.log_likelihood(params, _rows(record.x, record.y), key)
 
-    return Model(prior.init, prior, log_likelihood, _predict(prior, found, records.x, target))
+    site = _target(found, target)
+    predict = _predict(prior, found, records.x, site)
+    simulator = None
+    if len(site) == len(jax.tree.leaves(records.y)) == 1:
+        simulator = Simulator(prior.draw, _drawn_target(prior, found, records.x, site[0]))
+    return Model(prior.init, prior, log_likelihood, predict, simulator=simulator)
 
 
 def constrained(model: Model, draws: Params) -> dict[str, Array]:
@@ -289,10 +300,8 @@ def _require_shared_latents_only(found: Analysis) -> None:
             )
 
 
-def _predict(
-    prior: ProgramPrior, found: Analysis, x: Input, target: str | None
-) -> Callable[[Params, Input, Key], Prediction]:
-    """Returns the prediction of the target, or a function that says why there is none."""
+def _target(found: Analysis, target: str | None) -> list[str]:
+    """Returns the observed site that is predicted; all of them where it is not known which."""
     observed = [
         name
         for name, site in found.facts.items()
@@ -300,9 +309,31 @@ def _predict(
     ]
     if target is not None and target not in observed:
         raise InvalidArgumentError(f"target must be one of {observed}; got {target!r}.")
-    if target is None and len(observed) != 1:
+    return observed if target is None else [target]
+
+
+def _drawn_target(
+    prior: ProgramPrior, found: Analysis, x: Input, site: str
+) -> Callable[[Params, Input, Key], Array]:
+    """Returns how the target of one input is drawn."""
+    blank_y = found.blank[len(jax.tree.leaves(x)) :]
+
+    def draw(params: Params, x: Input, key: Key) -> Array:
+        record_key, target_key = jax.random.split(key)
+        sites, _ = prior.run(params, [*_rows(x, jnp.zeros(()))[:-1], *blank_y], record_key)
+        value = sites[site]["fn"].sample(target_key)
+        return jnp.reshape(value, jnp.shape(blank_y[0])[1:]).astype(blank_y[0].dtype)
+
+    return draw
+
+
+def _predict(
+    prior: ProgramPrior, found: Analysis, x: Input, observed: Sequence[str]
+) -> Callable[[Params, Input, Key], Prediction]:
+    """Returns the prediction of the target, or a function that says why there is none."""
+    if len(observed) != 1:
         return _refuse(f"it observes {observed}. Say which is predicted by target=")
-    site = target or observed[0]
+    site = observed[0]
     num_inputs = len(jax.tree.leaves(x))
     blank_y = list(found.blank[num_inputs:])
 
