@@ -102,8 +102,10 @@ def test_a_front_end_stands_before_drawn_targets_too():
     )
     model = with_front_end(head, front_end)
     params, image = model.simulator.params(KEYS[0]), jax.random.uniform(KEYS[1], (8, 8))
-    expected = model.predict(params, image, KEYS[2]).mean
-    assert model.simulator.target(params, image, KEYS[3]) == pytest.approx(expected, abs=0.01)
+    expected = float(model.predict(params, image, KEYS[2]).mean)
+    assert float(model.simulator.target(params, image, KEYS[3])) == pytest.approx(
+        expected, abs=0.01
+    )
 
 
 def program(x, y):
