@@ -75,6 +75,7 @@ _HOMES = {
         "FullBatch",
         "PoissonBatch",
     ),
+    "tacit.rehearsal": ("rehearse",),
     "tacit.robust": (
         "L2",
         "Linf",
@@ -105,6 +106,7 @@ _PACKAGES = (
     "privacy",
     "processes",
     "recalibration",
+    "rehearsal",
     "report",
     "rng",
     "robust",

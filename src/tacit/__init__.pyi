@@ -41,6 +41,7 @@ from tacit.privacy.cost import Cost
 from tacit.privacy.ledger import LedgerFile
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch
+from tacit.rehearsal import rehearse
 from tacit.robust import L2, PGD, Linf, adversarial, robust_accuracy
 from tacit.tables import OnHost, distribute
 from tacit.typing import Record
@@ -103,5 +104,6 @@ __all__ = [
     "noise_multiplier",
     "predict",
     "private_clip_norm",
+    "rehearse",
     "robust_accuracy",
 ]

@@ -12,6 +12,7 @@ __all__ = [
     "StoppedByCoordinatorError",
     "TacitError",
     "UnprovenAccountingError",
+    "UtilityWarning",
 ]
 
 
@@ -68,3 +69,7 @@ class PrivacyWarning(UserWarning):
 
 class IntervalWarning(UserWarning):
     """Credible intervals were asked for that are not known to hold; the message says why."""
+
+
+class UtilityWarning(UserWarning):
+    """A run is allowed, and will hardly be of use; the message says why."""

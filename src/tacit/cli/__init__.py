@@ -25,6 +25,7 @@ _VERBS = {
     "schema": "Draft a schema: the public ranges and categories of a table, for you to correct.",
     "encode": "Encode tables that are larger than memory, once, for any number of fits.",
     "plan": "What a budget buys: noise, steps, batches and signal-to-noise. No data is touched.",
+    "rehearse": "What a run would give: the same fit on simulated tables. No data is touched.",
     "fit": "Fit a private table: a posterior and its privacy statement, ready to be published.",
     "launch": "Run a fit in several processes on this machine, each with its rows of the table.",
     "predict": "Predict new rows, with probabilities and what they do not know.",

@@ -32,6 +32,13 @@ LabelledArgument: TypeAlias = Annotated[
 
 # How to fit
 
+PlannedSchemaOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="The public schema; or give --features and --classes.")
+]
+FeaturesOption: TypeAlias = Annotated[int | None, typer.Option(help="Number of numeric columns.")]
+ClassesOption: TypeAlias = Annotated[
+    int | None, typer.Option(help="Number of classes; 0 for a numeric target. Default: 2.")
+]
 MethodOption: TypeAlias = Annotated[
     str | None,
     typer.Option(help=f"By default sgld. {describe_table_methods()}.", rich_help_panel=_HOW),

@@ -26,7 +26,7 @@ from tacit.rng import seeded_key
 from tacit.studies import Prepared, Recipe, prepare
 from tacit.studies.study import read_schema
 
-__all__ = ["encode_command", "plan_command", "schema_command"]
+__all__ = ["encode_command", "plan_command", "schema_command", "schema_of"]
 
 
 def schema_command(
@@ -81,13 +81,9 @@ def schema_command(
 def plan_command(
     *,
     records: Annotated[int, typer.Option(help="Number of records (people).")],
-    schema: Annotated[
-        Path | None, typer.Option(help="The public schema; or give --features and --classes.")
-    ] = None,
-    features: Annotated[int | None, typer.Option(help="Number of numeric columns.")] = None,
-    classes: Annotated[
-        int | None, typer.Option(help="Number of classes; 0 for a numeric target. Default: 2.")
-    ] = None,
+    schema: _options.PlannedSchemaOption = None,
+    features: _options.FeaturesOption = None,
+    classes: _options.ClassesOption = None,
     epsilon: Annotated[float, typer.Option(help="The budget.")] = 1.0,
     delta: DeltaOption = 1e-5,
     method: _options.MethodOption = None,
@@ -112,7 +108,7 @@ def plan_command(
         batch_size=batch,
     )
     prepared = prepare(
-        _schema(schema, features, classes),
+        schema_of(schema, features, classes),
         recipe,
         num_records=records,
         budget=Budget(epsilon, delta),
@@ -124,7 +120,8 @@ def plan_command(
         _show(facts)
 
 
-def _schema(path: Path | None, features: int | None, classes: int | None) -> Schema:
+def schema_of(path: Path | None, features: int | None, classes: int | None) -> Schema:
+    """Returns the schema of a file, or one of so many columns between -1 and 1."""
     if path is not None:
         if features is not None or classes is not None:
             raise InvalidArgumentError(

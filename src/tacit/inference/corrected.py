@@ -55,7 +55,14 @@ MOST_NEGATIVE = 3
 learnt has one or two; a network with hidden layers has about one for each active unit."""
 
 
-def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree) -> Posterior:
+def corrected(
+    posterior: Posterior,
+    kernel: Kernel,
+    states: Tree,
+    records: Tree,
+    *,
+    exact_of: Callable[[Model, Record], "ModelPosterior"] | None = None,
+) -> Posterior:
     """Returns the posterior given all releases of a run; the one given, where that is not possible.
 
     Guarantee:
@@ -66,6 +73,7 @@ def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree)
       kernel: of the method; what it releases is private.
       states: of all chains, at the end of the run.
       records: the table, or its shapes.
+      exact_of: makes a `ModelPosterior`, or finds one that was made before.
     """
     model, record = posterior.model, as_table(records).record
     evidence = None if kernel.evidence is None else jax.vmap(kernel.evidence)(states)
@@ -75,7 +83,8 @@ def corrected(posterior: Posterior, kernel: Kernel, states: Tree, records: Tree)
     # The records were read and paid for: whatever the releases are, the run keeps its posterior.
     try:
         with np.errstate(all="ignore"):
-            return _with_releases(posterior, ModelPosterior(model, record), evidence, kernel.engine)
+            exact = (exact_of or ModelPosterior)(model, record)
+            return _with_releases(posterior, exact, evidence, kernel.engine)
     except np.linalg.LinAlgError:
         caveat = _uncorrected("the releases do not determine a posterior")
         return replace(posterior, intervals=IntervalFacts(caveats=(caveat,)))

@@ -12,8 +12,8 @@ from tacit import _display
 from tacit.errors import InvalidArgumentError
 from tacit.inference.chains import Checkpoint, OnProgress
 from tacit.inference.compilation import compiled_kernel
-from tacit.inference.corrected import corrected
-from tacit.inference.method import Kernel
+from tacit.inference.corrected import ModelPosterior, corrected
+from tacit.inference.method import Kernel, Method
 from tacit.inference.plan import Plan, calibrate_steps
 from tacit.inference.run import ChainRun, Course, Start
 from tacit.models import Model
@@ -29,7 +29,7 @@ from tacit.typing import Record, Tree
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-__all__ = ["Fit", "fit"]
+__all__ = ["CompiledFit", "Fit", "fit", "fit_compiled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +114,78 @@ def fit(
       on_chunk: receives a checkpoint after each chunk.
       chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
     """
+    return fit_compiled(
+        CompiledFit(plan.method, model),
+        plan,
+        records,
+        budget=budget,
+        seed=seed,
+        ledger=ledger,
+        progress=progress,
+        resume=resume,
+        on_chunk=on_chunk,
+        chunk_steps=chunk_steps,
+    )
+
+
+class CompiledFit:
+    """What a fit of one method and model compiles, for any number of fits while neither changes.
+
+    Attributes:
+      model: what is inferred.
+      kernel: of the method.
+    """
+
+    def __init__(self, method: Method, model: Model) -> None:
+        self.model, self.kernel = model, compiled_kernel(method, model)
+        self._exact: tuple[Record, ModelPosterior] | None = None
+
+    def corrected(self, posterior: Posterior, states: Tree, records: Record | Table) -> Posterior:
+        """Returns the posterior given all releases of a run, as `tacit.inference.corrected` has it.
+
+        Args:
+          posterior: as the method made it.
+          states: of all chains, at the end of the run.
+          records: the table; only its shapes are read.
+        """
+        return corrected(posterior, self.kernel.kernel, states, records, exact_of=self._exact_of)
+
+    def _exact_of(self, model: Model, record: Record) -> ModelPosterior:
+        if self._exact is None or self._exact[0] != record:
+            self._exact = record, ModelPosterior(model, record)
+        return self._exact[1]
+
+
+def fit_compiled(
+    compiled: CompiledFit,
+    plan: Plan,
+    records: Record | Table,
+    *,
+    budget: Budget,
+    seed: int | None = None,
+    ledger: Ledger | None = None,
+    progress: OnProgress | None = None,
+    resume: Checkpoint | None = None,
+    on_chunk: Callable[[Checkpoint], None] | None = None,
+    chunk_steps: int | None = None,
+) -> Fit:
+    """Runs a plan as `fit` does, and compiles nothing that was compiled before.
+
+    Args:
+      compiled: of the plan's method and a model.
+      plan: as in `fit`, and so are all others.
+      records: the table.
+      budget: what may be spent.
+      seed: for tests and examples only.
+      ledger: is charged.
+      progress: is told steps and epsilon.
+      resume: goes on from there.
+      on_chunk: receives a checkpoint after each chunk.
+      chunk_steps: how many steps are dispatched at once.
+    """
+    model = compiled.model
     require_adjacency(plan.method, budget, spent=plan.spent.event)
     _require_records(records)
-    compiled = compiled_kernel(plan.method, model)
     start = Start(cost=plan.spent) if resume is None else _start_of(resume, plan, budget)
     if plan.num_steps is None:
         plan = plan.with_steps(_steps_until_spent(plan, budget, start))
@@ -128,7 +197,7 @@ def fit(
         num_records=plan.method.num_records,
     )
     run = ChainRun.within(
-        budget, course, compiled, records, start=start, seed=seed, chunk_steps=chunk_steps
+        budget, course, compiled.kernel, records, start=start, seed=seed, chunk_steps=chunk_steps
     )
     budget.warn_if_delta_is_large(plan.method.public_records)
     # All that could fail is made now: nothing may go wrong once records were read and paid for.
@@ -139,12 +208,12 @@ def fit(
     )
     posterior = Posterior(
         model=model,
-        sampler=compiled.kernel.sampler,
-        kept=_members_as_chains(compiled.kernel, checkpoint.kept),
+        sampler=compiled.kernel.kernel.sampler,
+        kept=_members_as_chains(compiled.kernel.kernel, checkpoint.kept),
         statement=statement.to_json(),
     )
     if math.isfinite(statement.epsilon):
-        posterior = corrected(posterior, compiled.kernel, checkpoint.states, records)
+        posterior = compiled.corrected(posterior, checkpoint.states, records)
     return Fit(
         posterior=posterior,
         statement=statement,
@@ -200,6 +269,7 @@ def _statement(plan: Plan, run: ChainRun, *, is_charged: bool) -> Statement:
         num_chains=plan.num_chains,
         rows_per_unit=num_rows or 1,
         is_charged=is_charged,
+        tuning=plan.tuning,
     )
 
 

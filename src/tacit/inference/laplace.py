@@ -232,7 +232,7 @@ class Laplace(OneRelease):
         return ScheduledNoise(release=self.release, schedule=self.noise_schedule, power=1.0)
 
     @property
-    def _scale(self) -> float:
+    def scale(self) -> float:
         """What the curvature is multiplied with inside the clip."""
         clip_norm = self.release.clip_norm
         return 1.0 if math.isinf(clip_norm) else self.curvature_scale / clip_norm
@@ -314,7 +314,7 @@ class Laplace(OneRelease):
 
         def query(record: Record, key: Key) -> tuple[Array, Array, Array]:
             gradient, curvature = _gradient_and_curvature(objective, params, record, key)
-            return gradient, self._scale * curvature, probe * presence(record)
+            return gradient, self.scale * curvature, probe * presence(record)
 
         chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // (dim * (dim + 1)))
         release = replace(self.release, chunk_size=chunk)
@@ -336,9 +336,20 @@ class Laplace(OneRelease):
             noted(releases.shares, total / (probe * num_records) if probe else jnp.nan),
             noted(releases.counts, 1.0),
             releases.num_steps + 1,
-            noted(releases.curvatures, curvature / self._scale),
-            noted(releases.curvature_variances, variance / self._scale**2),
+            noted(releases.curvatures, curvature / self.scale),
+            noted(releases.curvature_variances, variance / self.scale**2),
         )
+
+
+def joint_norm(method: Laplace, model: Model, params: Params) -> Callable[[Record, Key], Scalar]:
+    """Returns what is clipped of one record: the norm of gradient and scaled curvature together."""
+    objective = objective_of(model)
+
+    def norm(record: Record, key: Key) -> Scalar:
+        gradient, curvature = _gradient_and_curvature(objective, params, record, key)
+        return jnp.sqrt(jnp.sum(gradient**2) + jnp.sum((method.scale * curvature) ** 2))
+
+    return norm
 
 
 def _size_of(model: Model) -> int:

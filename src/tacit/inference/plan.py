@@ -14,6 +14,7 @@ from tacit.privacy.calibration import largest_batch, most_steps, smallest_noise
 from tacit.privacy.cost import Cost, composed, repeated
 from tacit.privacy.sampling import FixedBatch, PoissonBatch
 from tacit.privacy.statement.construction import engines_in, method_name, releases_made
+from tacit.privacy.statement.fields import Tuning
 from tacit.privacy.statement.text import describe_engine, describe_release
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Plan:
         always is. None retains only the last.
       spent: what was already released on these records for this plan, such as a private choice
         of the clip norm; counted in its cost.
+      tuning: how its settings were chosen, for the statement.
     """
 
     method: Method
@@ -46,6 +48,7 @@ class Plan:
     burn_in: int = 0
     thinning: int | None = None
     spent: Cost = field(default_factory=Cost.nothing)
+    tuning: Tuning = "not counted"
 
     def __post_init__(self) -> None:
         if not isinstance(self.spent, Cost):

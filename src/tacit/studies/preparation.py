@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from tacit import _check
-from tacit.data import CategoricalColumn, Schema, Target
-from tacit.data.columns import Column, Scale
+from tacit.data import Schema, Target
+from tacit.data.made_up import made_up_features
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.inference import Plan, data_free_clip_norm, synthetic_records
 from tacit.inference.method import TableSettings, table_method
@@ -252,8 +249,8 @@ def prepare(
         prior_std=recipe.prior_std,
     )
     if recipe.clip_norm is None:
-        inputs = jnp.asarray(_synthetic_features(schema, num_rows=_NUM_SYNTHETIC))
-        norm = data_free_clip_norm(model, synthetic_records(model, inputs))
+        inputs = jnp.asarray(made_up_features(schema, num_rows=_NUM_SYNTHETIC))
+        norm = data_free_clip_norm(model, synthetic_records(model, inputs), quantile=0.5)
         recipe = replace(recipe, clip_norm=clip_factor(facts) * norm)
     is_private = math.isfinite(budget.epsilon)
     plan = _plan(recipe, num_records, is_private=is_private)
@@ -380,23 +377,3 @@ def _release(recipe: Recipe, num_records: int, *, is_private: bool) -> GaussianS
         noise_multiplier=1.0 if is_private else 0.0,
         chunk_size=_CHUNK,
     )
-
-
-def _synthetic_features(schema: Schema, *, num_rows: int) -> NDArray[np.float32]:
-    """Returns rows drawn evenly from the schema, from a fixed seed."""
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {column.name: _synthetic_values(rng, column, num_rows) for column in schema.columns}
-    )
-    return schema.encode(frame)
-
-
-def _synthetic_values(rng: np.random.Generator, column: Column, num_rows: int) -> "pd.Series[Any]":
-    if isinstance(column, CategoricalColumn):
-        positions = rng.integers(len(column.categories), size=num_rows)
-        return pd.Series([column.categories[at] for at in positions])
-    if column.scale is Scale.LOG1P:
-        return pd.Series(
-            np.expm1(rng.uniform(np.log1p(column.low), np.log1p(column.high), num_rows))
-        )
-    return pd.Series(rng.uniform(column.low, column.high, num_rows))

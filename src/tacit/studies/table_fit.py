@@ -29,6 +29,7 @@ from tacit.posterior import Posterior, load_posterior, predict
 from tacit.privacy.accounting import GDP, PLD, RDP
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.statement.fields import statement_from_json
+from tacit.rehearsal.outlook import warn_if_hopeless
 from tacit.samplers import sampler_from_spec, sampler_spec
 from tacit.studies.coefficients import coefficient_table, is_linear
 from tacit.studies.preparation import Prepared, Recipe, prepare
@@ -201,6 +202,8 @@ def fit_table(
     Guarantee:
       As `tacit.fit`, which does all of it: records are read by counted releases only.
 
+    Warns with `UtilityWarning`, before a record is read, where the budget can hardly work.
+
     Args:
       records: from `encode_table` with the schema that was prepared, or where `tacit.fit` takes
         them from otherwise.
@@ -211,6 +214,14 @@ def fit_table(
       resume: goes on from there.
       on_chunk: receives a checkpoint after each chunk.
     """
+    if resume is None:
+        warn_if_hopeless(
+            prepared.plan,
+            prepared.model,
+            prepared.schema,
+            epsilon=prepared.budget.epsilon,
+            stacklevel=3,
+        )
     moments: list[Moment] = []
 
     def remember(*, step: int, num_steps: int, epsilon: float) -> None:

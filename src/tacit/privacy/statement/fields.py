@@ -29,8 +29,9 @@ __all__ = [
 
 _VERSION = 1
 
-Tuning: TypeAlias = Literal["none", "public", "counted", "not counted"]
-"""How settings were chosen: not at all, on public records, on these and paid for, or not paid."""
+Tuning: TypeAlias = Literal["none", "public", "simulated", "counted", "not counted"]
+"""How settings were chosen: not at all, on public records, on simulated ones, on these and paid
+for, or on these and not paid."""
 
 
 @dataclass(frozen=True, kw_only=True)

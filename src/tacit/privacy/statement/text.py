@@ -98,6 +98,7 @@ SHOWN = ("unit of privacy", "adjacency", "method", "releases", "accountant", "tu
 _TUNING = {
     "none": "none: settings were fixed before anyone looked at the records",
     "public": "on public records only",
+    "simulated": "tuned on simulated records; these were not looked at",
     "counted": "on these records, and counted in this epsilon or in the owner's ledger",
     "not counted": (
         "not counted: if settings were chosen by looking at these records, as by comparing runs,"

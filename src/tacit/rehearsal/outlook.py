@@ -1,0 +1,135 @@
+"""The outlook of a run: a cheap estimate of whether its budget can work at all."""
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from tacit import _tree
+from tacit.data import Schema
+from tacit.data.made_up import made_up_features
+from tacit.errors import UtilityWarning
+from tacit.inference import Plan
+from tacit.inference.method import objective_of
+from tacit.models import Model
+from tacit.privacy.mechanism import GaussianSum
+from tacit.rehearsal.simulated import drawn_records
+from tacit.rng import seeded_key
+from tacit.typing import Array, Input, Key, Params, Record
+
+__all__ = ["LEAST_SIGNAL", "engine_of", "signal_to_noise", "simulated_signal", "warn_if_hopeless"]
+
+LEAST_SIGNAL = 1.0
+"""Below, what a run has learnt of the direction to go is mostly noise: `docs/rehearsal.md` has
+accuracies beside it."""
+
+_NUM_TRUTHS = 8
+_NUM_RECORDS = 128
+
+
+def engine_of(method: object) -> GaussianSum | None:
+    """Returns the engine of a method's gradients; None where it has none of its own."""
+    method = getattr(method, "base", method)
+    engine = getattr(method, "release", getattr(method, "gradient", None))
+    return engine if isinstance(engine, GaussianSum) else None
+
+
+def simulated_signal(model: Model, params: Params, records: Record, clip_norm: float) -> Array:
+    """Returns the sum of clipped gradients, flat, without noise.
+
+    Args:
+      model: whose loss.
+      params: where.
+      records: simulated ones.
+      clip_norm: of each gradient.
+    """
+    loss = objective_of(model).record_loss
+    keys = jax.random.split(seeded_key(0), _tree.num_records(records))
+
+    def clipped(record: Record, key: Key) -> Array:
+        gradient = jax.grad(loss)(params, None, record, key)
+        flat = ravel_pytree(_tree.at_least_float32(gradient))[0]
+        return flat * jnp.minimum(1.0, clip_norm / jnp.maximum(jnp.linalg.norm(flat), 1e-20))
+
+    return jnp.sum(jax.vmap(clipped)(records, keys), axis=0)
+
+
+def signal_to_noise(plan: Plan, total: Array, num_summed: int) -> float:
+    """Returns the length of a gradient at a start over that of the noise of all releases.
+
+    Of all of them together, as if each were made there: the average of their noise is what the
+    gradient has to stand out from. NaN where a plan has no noise of this kind.
+
+    Args:
+      plan: calibrated.
+      total: what `simulated_signal` found.
+      num_summed: over how many records.
+    """
+    engine = engine_of(plan.method)
+    if engine is None or not engine.is_private:
+        return math.nan
+    scale = engine.sampling.public_records / num_summed
+    releases = max(1, plan.num_steps or 1)
+    noise = engine.noise_std / engine.sampling.inclusion_rate * math.sqrt(len(total) / releases)
+    return float(jnp.linalg.norm(total)) * scale / noise
+
+
+def warn_if_hopeless(
+    plan: Plan, model: Model, inputs: Input | Schema, *, epsilon: float, stacklevel: int = 2
+) -> None:
+    """Warns with `UtilityWarning` where the noise of a run hides what records have to say.
+
+    Guarantee:
+      No private record is involved.
+
+    Args:
+      plan: calibrated.
+      model: which can draw; of others nothing is known.
+      inputs: public or made-up ones, or a schema.
+      epsilon: of the budget, for the message.
+      stacklevel: whose line the warning names.
+    """
+    engine = engine_of(plan.method)
+    if model.simulator is None or engine is None or not engine.is_private:
+        return
+    if isinstance(inputs, Schema):
+        inputs = made_up_features(inputs, num_rows=_NUM_RECORDS)
+    totals = _compiled_totals(*model[:4], model.simulator)(inputs, engine.clip_norm)
+    mean = float(np.mean([signal_to_noise(plan, total, _NUM_RECORDS) for total in totals]))
+    if mean >= LEAST_SIGNAL:
+        return
+    warnings.warn(
+        f"this budget can hardly work: at epsilon {epsilon:g} the noise of the run is"
+        f" {1 / max(mean, 1e-300):.2g} times what {engine.sampling.public_records:,} records have"
+        " to say. Use a larger epsilon, more records or fewer parameters; a rehearsal shows what"
+        " to expect, for nothing.",
+        UtilityWarning,
+        stacklevel=stacklevel,
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled_totals(*functions: Any) -> Callable[[Input, float], Array]:
+    """Returns the clipped sums at a start of the records of several truths."""
+    init, log_prior, log_likelihood, predict, simulator = functions
+    model = Model(init, log_prior, log_likelihood, predict, None, simulator)
+
+    @jax.jit
+    def totals(inputs: Input, clip_norm: float) -> Array:
+        start = model.init(seeded_key(0))
+
+        def one(key: Key) -> Array:
+            truth_key, records_key = jax.random.split(key)
+            truth = simulator.params(truth_key)
+            records = drawn_records(simulator.target, records_key, truth, inputs, _NUM_RECORDS)
+            return simulated_signal(model, start, records, clip_norm)
+
+        return jax.vmap(one)(jax.random.split(jax.random.key(0), _NUM_TRUTHS))
+
+    return totals

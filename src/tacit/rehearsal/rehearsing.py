@@ -1,0 +1,206 @@
+"""Rehearsing one plan: the same fit, many times, on simulated records."""
+
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _check, _display
+from tacit.data import Schema
+from tacit.errors import IntervalWarning, PrivacyWarning
+from tacit.inference import Plan
+from tacit.inference.fit import CompiledFit, fit_compiled
+from tacit.models import Model
+from tacit.privacy.budget import Budget
+from tacit.privacy.statement.construction import method_name
+from tacit.rehearsal.scoring import MEASURES, Scorer
+from tacit.rehearsal.simulated import Nature
+from tacit.typing import Input, Key, Params
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
+
+__all__ = ["OnRepeat", "Rehearsal", "rehearse"]
+
+OnRepeat = Callable[[int, int], None]
+"""Is told how many repeats are done, and of how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """What a plan is worth on simulated records; nothing in it comes from private ones.
+
+    Attributes:
+      plan: what was rehearsed.
+      budget: within which.
+      level: of the intervals.
+      measures: by name, a number for each repeat; names are those of `shown`.
+    """
+
+    plan: Plan
+    budget: Budget
+    level: float
+    measures: Mapping[str, NDArray[np.float64]]
+
+    @property
+    def num_repeats(self) -> int:
+        """How often the plan was run."""
+        return len(self.measures["seconds"])
+
+    def mean(self, name: str) -> float:
+        """Returns the mean of a measure over repeats; NaN where it does not apply."""
+        return float(np.mean(self.measures[name]))
+
+    def error(self, name: str) -> float:
+        """Returns the standard error of that mean; NaN where there is one repeat only."""
+        values = self.measures[name]
+        return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The names of the measures that apply."""
+        return tuple(name for name in MEASURES if not math.isnan(self.mean(name)))
+
+    def __rich__(self) -> "Panel":
+        return _display.panel(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return _display.html(self._sheet())
+
+    def _sheet(self) -> _display.Sheet:
+        rows = [
+            ("plan", f"{method_name(self.plan.method)}, {self.plan.num_steps:,} steps"),
+            ("budget", f"epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}"),
+            ("records", f"{self.plan.method.public_records:,}, simulated"),
+            ("repeats", f"{self.num_repeats:,}"),
+        ]
+        lines = [
+            (self._title(name), f"{self.mean(name):.3g}", f"± {self.error(name):.2g}")
+            for name in self.shown
+        ]
+        return _display.Sheet(
+            title="Rehearsal", rows=rows, table=[("on average", "", "error"), *lines]
+        )
+
+    def _title(self, name: str) -> str:
+        return f"{self.level:.0%} {MEASURES[name]}" if name == "coverage" else MEASURES[name]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns settings, means and standard errors as JSON-able data."""
+        return {
+            "method": method_name(self.plan.method),
+            "num_steps": self.plan.num_steps,
+            "num_records": self.plan.method.public_records,
+            "epsilon": self.budget.epsilon if math.isfinite(self.budget.epsilon) else "infinity",
+            "delta": self.budget.delta,
+            "level": self.level,
+            "num_repeats": self.num_repeats,
+            "measures": {
+                name: {"mean": self.mean(name), "error": _or_none(self.error(name))}
+                for name in self.shown
+            },
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_json` to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.to_json(), file, indent=2)
+            file.write("\n")
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def rehearse(
+    plan: Plan,
+    model: Model,
+    inputs: Input | Schema,
+    *,
+    budget: Budget,
+    num_repeats: int = 20,
+    level: float = 0.9,
+    truths: Callable[[Key], Params] | None = None,
+    seed: int = 0,
+    progress: OnRepeat | None = None,
+) -> Rehearsal:
+    """Runs a plan many times on simulated records, and scores it with the truths in hand.
+
+    Each repeat draws a truth from the model's prior and records from the model, and is a
+    `tacit.fit` like the one that would be paid for: the same method, number of records, noise and
+    budget. What it finds is true where prior and model are. So it shows what a budget can do at
+    best: settings that fail here fail on real records too.
+
+    Guarantee:
+      No private record is involved, so this is free, however often it is done.
+
+    Args:
+      plan: calibrated to the budget.
+      model: what will be fitted; it must say how to draw (`Model.simulator`).
+      inputs: public or made-up inputs, one row for each, never private ones; or a schema, over
+        which inputs are then spread evenly.
+      budget: what may be spent on the real run.
+      num_repeats: how many data sets. Twenty tell what is hopeless; intervals want a hundred.
+      level: of the intervals whose coverage is measured.
+      truths: draws parameters in place of the prior: what you think that the truth may be.
+      seed: of data sets, noise and all.
+      progress: is told how many repeats are done.
+
+    Example:
+      >>> import tacit
+      >>> from tacit.models import MLP, Bernoulli, GaussianPrior
+      >>> model = tacit.bayesian(
+      ...     MLP(num_inputs=2, num_outputs=1),
+      ...     prior=GaussianPrior(std=1.0), likelihood=Bernoulli())
+      >>> release = tacit.GaussianSum(
+      ...     sampling=tacit.FullBatch(num_records=1000), clip_norm=2.0, noise_multiplier=1.0)
+      >>> budget = tacit.Budget(epsilon=1.0, delta=1e-5)
+      >>> plan = tacit.calibrate(
+      ...     tacit.Plan(method=tacit.Laplace(release=release), num_steps=10), budget)
+      >>> inputs = np.random.default_rng(0).uniform(-1, 1, (500, 2)).astype(np.float32)
+      >>> found = rehearse(plan, model, inputs, budget=budget, num_repeats=4)
+      >>> found.mean("accuracy") > 0.5
+      True
+    """
+    _check.positive_integer(num_repeats=num_repeats)
+    _check.fraction(one=False, level=level)
+    _check.non_negative_integer(seed=seed)
+    nature = Nature(model, inputs, num_records=plan.method.num_records, truths=truths)
+    scorer, compiled = Scorer(plan.method, model, level=level), CompiledFit(plan.method, model)
+
+    def repeat(number: int) -> dict[str, float]:
+        data = nature.data_set(seed * 1_000_003 + number)
+        start = time.perf_counter()
+        found = fit_compiled(compiled, plan, data.records, budget=budget, seed=number)
+        return scorer.measures(found, data, seconds=time.perf_counter() - start)
+
+    rows = []
+    with warnings.catch_warnings():
+        # Its noise is seeded, and whether intervals hold is what is measured.
+        warnings.simplefilter("ignore", PrivacyWarning)
+        warnings.simplefilter("ignore", IntervalWarning)
+        # The first compiles what all others use.
+        rows.append(repeat(0))
+        if progress is not None:
+            progress(1, num_repeats)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for row in pool.map(repeat, range(1, num_repeats)):
+                rows.append(row)
+                if progress is not None:
+                    progress(len(rows), num_repeats)
+    # The first run's time has the compiler's in it.
+    rows[0]["seconds"] = rows[-1]["seconds"]
+    return Rehearsal(
+        plan=plan,
+        budget=budget,
+        level=level,
+        measures={name: np.array([row[name] for row in rows]) for name in MEASURES},
+    )
