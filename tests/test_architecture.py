@@ -206,7 +206,7 @@ def test_no_public_name_is_defined_twice():
 
 
 def test_there_are_few_files_and_none_is_long():
-    assert len(FILES) <= 192
+    assert len(FILES) <= 193
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
     assert {name: length for name, length in lengths.items() if length > 410} == {}
 
@@ -249,7 +249,7 @@ def test_the_stability_page_lists_exactly_what_packages_offer():
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("of_command", Walk(78, 652, 38)), ("of_program", Walk(46, 425, 30))]
+    ("name", "most"), [("of_command", Walk(78, 659, 38)), ("of_program", Walk(46, 425, 30))]
 )
 def test_the_way_of_a_record_stays_short(name, most):
     found = walk.in_a_new_process(name)

@@ -17,6 +17,7 @@ import tacit
 from examples.coverage.methods import DELTA, METHODS, kernel_of, records_for, sampling_of
 from examples.coverage.problem import Problem
 from examples.coverage.problems import PROBLEMS
+from examples.coverage.programs import split_of
 from examples.coverage.simulation import (
     Reference,
     Simulated,
@@ -29,7 +30,7 @@ from examples.coverage.simulation import (
 from tacit import _tree
 from tacit.inference.corrected import ModelPosterior, caveats_of, obstacle_in
 from tacit.inference.method import Kernel
-from tacit.inference.noise_aware import Message
+from tacit.inference.noise_aware import Message, NoiseAware
 from tacit.numpyro.correction import JointPosterior
 from tacit.typing import Array
 
@@ -132,7 +133,7 @@ def measure(cell: Cell, *, num_sets: int, seed: int = 0) -> list[dict[str, Any]]
     if problem.program is None:
         best = optimum(found, noise).mean()
     else:
-        best = _program_optimum(_joint_posterior(kernel), found, noise)
+        best = _program_optimum(_joint_posterior(problem), found, noise)
     versions: dict[str, Any] = {"raw": (simulated.draws, None, {})}
     if simulated.evidence is not None:
         versions["corrected"] = _corrected(problem, kernel, simulated)
@@ -153,10 +154,15 @@ def measure(cell: Cell, *, num_sets: int, seed: int = 0) -> list[dict[str, Any]]
         seconds = {"simulation": simulation_time, "all": time.perf_counter() - start}
         rows.append(
             {**cell._asdict(), "version": version, "num_sets": num_sets}
-            | {name: round(value, 4) for name, value in (row | relative | facts).items()}
+            | {name: _rounded(value) for name, value in (row | relative | facts).items()}
             | {"seconds": {name: round(value, 1) for name, value in seconds.items()}}
         )
     return rows
+
+
+def _rounded(value: float) -> float | None:
+    """Of a method whose draws are no numbers there is no width."""
+    return round(float(value), 4) if math.isfinite(value) else None
 
 
 def _quantile_ends(draws: NDArray[np.float64]) -> Ends:
@@ -192,24 +198,31 @@ def _corrected(
     """
     assert kernel.engine is not None
     is_program = hasattr(kernel.sampler, "split")
-    whole: Any = _joint_posterior(kernel) if is_program else _model_posterior(problem)
+    whole: Any = _joint_posterior(problem) if is_program else _model_posterior(problem)
     num_sets = simulated.draws.shape[1]
-    runs = []
+    runs: list[NoiseAware | None] = []
     for i in range(num_sets):
         one = jax.tree.map(lambda leaf, at=i: leaf[at : at + 1], simulated.evidence)
-        runs.append(whole.seen(one, kernel.engine))
+        try:
+            runs.append(whole.seen(one, kernel.engine))
+        except np.linalg.LinAlgError:  # as in `tacit.fit`, a run keeps its posterior, and says so
+            runs.append(None)
+    known = [seen for seen in runs if seen is not None]
     if is_program:
-        draws = list(_pooled(whole.draws_of([(seen.message, seen.curvatures) for seen in runs])))
+        draws = list(_pooled(whole.draws_of([(seen.message, seen.curvatures) for seen in known])))
         is_kept = [False] * num_sets
     else:
-        is_kept = [obstacle_in(seen) is not None for seen in runs]
+        is_kept = [seen is None or obstacle_in(seen) is not None for seen in runs]
         draws = [
             _resampled(simulated.draws[:, i]) if is_kept[i] else whole.draws(seen)
             for i, seen in enumerate(runs)
         ]
-    cautions = [kept or bool(caveats_of(seen)) for kept, seen in zip(is_kept, runs, strict=True)]
-    doubts = [float(np.max(seen.curvature_doubt)) for seen in runs]
-    shares = [seen.share[0] for seen in runs]
+    cautions = [
+        kept or seen is None or bool(caveats_of(seen))
+        for kept, seen in zip(is_kept, runs, strict=True)
+    ]
+    doubts = [float(np.max(seen.curvature_doubt)) for seen in known]
+    shares = [seen.share[0] for seen in known]
     facts = {
         "cautioned": float(np.mean(cautions)),
         "doubt": float(np.median(doubts)),
@@ -218,8 +231,10 @@ def _corrected(
     return np.stack(draws, axis=1), ~np.array(cautions), facts
 
 
-def _joint_posterior(kernel: Kernel) -> JointPosterior:
-    return JointPosterior(kernel.sampler.split.latents, num_draws=_NUM_CHAIN_DRAWS)
+def _joint_posterior(problem: Problem) -> JointPosterior:
+    latents = split_of(problem, "AutoNormal").latents
+    assert latents is not None
+    return JointPosterior(latents, num_draws=_NUM_CHAIN_DRAWS)
 
 
 def _program_optimum(joint: JointPosterior, found: Reference, noise: float) -> float:

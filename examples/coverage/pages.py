@@ -41,6 +41,8 @@ def _published(rows: Iterable[Row]) -> list[Row]:
 def _cell(row: Row | None) -> str:
     if row is None:
         return "–"
+    if row["std"] is None:
+        return "no numbers"
     return (
         f"{100 * row['coverage_90']:.0f} ± {100 * row['error_90']:.1f} ·"
         f" {100 * row['coverage_50']:.0f} ± {100 * row['error_50']:.1f} ·"

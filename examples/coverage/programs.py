@@ -19,7 +19,7 @@ from tacit.numpyro.method import ProgramSVI
 from tacit.privacy.sampling import Sampling
 from tacit.typing import Array, Key, Params, Record, Tree
 
-__all__ = ["arrays_of", "program_kernel", "program_plan"]
+__all__ = ["arrays_of", "program_kernel", "program_plan", "split_of"]
 
 GUIDES = {"AutoNormal": AutoNormal, "AutoMultivariateNormal": AutoMultivariateNormal}
 
@@ -37,14 +37,20 @@ def program_plan(problem: Problem, sampling: Sampling, *, num_steps: int) -> tac
 
 def program_kernel(method: ProgramSVI, problem: Problem, guide_name: str) -> Kernel:
     """Returns the kernel of a method on a problem's program; it retains the guide's average."""
+    split = split_of(problem, guide_name)
+    kernel = method.build(split)
+    return kernel._replace(
+        retain=lambda state: state.average,
+        sampler=_GuideDraws(problem.program, split.program.guide, split),
+    )
+
+
+def split_of(problem: Problem, guide_name: str) -> SplitProgram:
+    """Returns a problem's program and a guide, taken apart."""
     assert problem.program is not None
     rows = jnp.zeros((problem.num_records, 2)), jnp.zeros(problem.num_records)
     guide = GUIDES[guide_name](problem.program)
-    split = split_program(problem.program, guide, split_arguments(rows, {}))
-    kernel = method.build(split)
-    return kernel._replace(
-        retain=lambda state: state.average, sampler=_GuideDraws(problem.program, guide, split)
-    )
+    return split_program(problem.program, guide, split_arguments(rows, {}))
 
 
 def arrays_of(records: Record) -> list[Array]:

@@ -3,11 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from numpyro.handlers import seed, trace
 
 from tacit.errors import BudgetExceededError, InvalidArgumentError
 from tacit.inference import data_free_clip_norm, private_clip_norm, synthetic_records
 from tacit.models import MLP, Categorical, FixedGaussian, FlatPrior, Model, bayesian
+from tacit.models.programs.gradients import gradient_norms
 from tacit.privacy.budget import Budget
 from tacit.privacy.sampling import FullBatch
 from tacit.typing import Record
@@ -86,9 +90,54 @@ def test_bad_records_do_not_spoil_the_private_quantile():
     assert clip_norm == pytest.approx(2.0, rel=0.3)
 
 
-def test_the_data_free_choice_is_the_median_norm_of_synthetic_records():
+def test_the_data_free_choice_is_a_quantile_of_the_norms_of_synthetic_records():
     norms = np.linspace(1.0, 9.0, 101)
-    assert data_free_clip_norm(linear(), known(norms)) == pytest.approx(5.0)
+    assert data_free_clip_norm(linear(), known(norms)) == pytest.approx(8.92)
+    assert data_free_clip_norm(linear(), known(norms), quantile=0.5) == pytest.approx(5.0)
+
+
+def groups(group, x, y):
+    spread = numpyro.sample("spread", dist.LogNormal(0.0, 0.5))
+    with numpyro.plate("groups", 3):
+        level = numpyro.sample("level", dist.Normal(0.0, spread))
+    with numpyro.plate("people", len(x)):
+        noise = numpyro.sample("noise", dist.Normal(0.0, 0.1))  # a latent of each record
+        numpyro.sample("y", dist.Bernoulli(logits=level[group] + noise + 0 * x), obs=y)
+
+
+def test_gradient_norms_of_a_program_are_those_of_its_records():
+    rng = np.random.default_rng(0)
+    group, x = jnp.asarray(rng.integers(3, size=50)), jnp.asarray(rng.uniform(size=50))
+    key = jax.random.key(3)
+    sites = trace(seed(groups, key)).get_trace(group, x, None)
+    logits = sites["level"]["value"][group] + sites["noise"]["value"]
+    # Only the level of its own group has a gradient: the residual.
+    residual = jax.nn.sigmoid(logits) - sites["y"]["value"]
+    found = gradient_norms(groups, (group, x, None), key)
+    np.testing.assert_allclose(found, np.abs(residual), rtol=1e-5)
+    given = gradient_norms(groups, (group, x, jnp.ones(50)), key)
+    np.testing.assert_allclose(given, 1 - jax.nn.sigmoid(logits), rtol=1e-5)
+
+
+def test_the_clip_norm_of_a_program_leaves_its_own_records_as_they_are():
+    x = jnp.asarray(np.random.default_rng(0).uniform(size=200))
+    group = jnp.arange(200) % 3
+    norm = data_free_clip_norm(groups, (group, x, None))
+    assert 0.6 < norm < 1
+    assert data_free_clip_norm(groups, (group, x, None), quantile=0.5) < norm
+
+
+@pytest.mark.parametrize(
+    ("model", "synthetic", "told"),
+    [
+        (linear(), (jnp.ones(3),), "synthetic must be a Record"),
+        (groups, known(np.ones(5)), "synthetic must be a tuple"),
+        (groups, (jnp.arange(3), jnp.ones(3), None), "plate must name"),
+    ],
+)
+def test_what_is_no_call_is_refused(model, synthetic, told):
+    with pytest.raises(InvalidArgumentError, match=told):
+        data_free_clip_norm(model, synthetic)
 
 
 @pytest.mark.parametrize("likelihood", [Categorical(num_classes=3), FixedGaussian(std=0.7)])

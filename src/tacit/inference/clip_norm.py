@@ -1,6 +1,7 @@
 """Choosing the clip norm: from synthetic records at no privacy cost, or from private ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.inference.method import objective_of
 from tacit.models import Model
 from tacit.models.base import Moments
+from tacit.models.programs.gradients import gradient_norms
 from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.charging import charged_key
 from tacit.privacy.clipping.bounds import squared_norms
@@ -21,6 +23,10 @@ from tacit.rng import seeded_key
 from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
 __all__ = ["data_free_clip_norm", "gradient_norm", "private_clip_norm", "synthetic_records"]
+
+
+_NUM_TRUTHS = 8
+"""Of a program: gradients are long at some truths and short at others."""
 
 
 def synthetic_records(model: Model, inputs: Input, *, seed: int = 0) -> Record:
@@ -48,25 +54,62 @@ def synthetic_records(model: Model, inputs: Input, *, seed: int = 0) -> Record:
 
 
 def data_free_clip_norm(
-    model: Model, synthetic: Record, *, quantile: float = 0.99, seed: int = 1
+    model: Model | Callable[..., Any],
+    synthetic: Record | Sequence[Any],
+    *,
+    quantile: float = 0.99,
+    plate: str | None = None,
+    seed: int = 1,
 ) -> float:
-    """Returns a quantile of the gradient norms of synthetic records at a random start.
+    """Returns a quantile of the gradient norms of synthetic records.
+
+    Of a `Model` they are taken at a random start; of a NumPyro program at draws from its prior,
+    which also make what the program observes. The default leaves nearly all records as they are, so
+    that the clip does not move intervals off the truth. A median halves the noise, and biases.
 
     Guarantee:
       No private record is involved, so this is free.
 
     Args:
-      model: what will be fitted.
-      synthetic: made by `synthetic_records`, or public.
-      quantile: which. The default leaves nearly all records as they are, so that intervals are not
-        moved off the truth; a median halves the noise, and biases.
-      seed: of the start.
+      model: what will be fitted, or a NumPyro program as `tacit.numpyro.DPSVI` takes it.
+      synthetic: made by `synthetic_records`, or public. For a program, the arguments of a call, of
+        made-up or public inputs, with None where the program shall draw targets.
+      quantile: the share of records that is not clipped.
+      plate: the name of a program's record plate, where there are several.
+      seed: of the start, or of the draws.
+
+    Example:
+      >>> import numpyro
+      >>> import numpyro.distributions as dist
+      >>> def program(x, y):
+      ...     slope = numpyro.sample("slope", dist.Normal(0, 1))
+      ...     with numpyro.plate("people", len(x)):
+      ...         numpyro.sample("y", dist.Bernoulli(logits=slope * x), obs=y)
+      >>> norm = data_free_clip_norm(program, (jnp.linspace(-1, 1, 200), None))
+      >>> 0.7 < norm < 1
+      True
     """
     _check.fraction(quantile=quantile, one=False)
-    init_key, record_key = jax.random.split(seeded_key(seed))
-    keys = jax.random.split(record_key, _tree.num_records(synthetic))
-    norm = gradient_norm(model, model.init(init_key))
-    norms = np.asarray(jax.jit(jax.vmap(norm))(synthetic, keys))
+    if isinstance(model, Model):
+        if not isinstance(synthetic, Record):
+            raise InvalidArgumentError(
+                f"synthetic must be a Record for a Model; got {type(synthetic).__name__}. Make one"
+                " with tacit.inference.synthetic_records."
+            )
+        init_key, record_key = jax.random.split(seeded_key(seed))
+        keys = jax.random.split(record_key, _tree.num_records(synthetic))
+        norm = gradient_norm(model, model.init(init_key))
+        norms = np.asarray(jax.jit(jax.vmap(norm))(synthetic, keys))
+    else:
+        if isinstance(synthetic, Record) or not isinstance(synthetic, tuple | list):
+            raise InvalidArgumentError(
+                "synthetic must be a tuple of a program's arguments, such as (x, None); got"
+                f" {type(synthetic).__name__}."
+            )
+        draws = jax.random.split(jax.random.key(seed), _NUM_TRUTHS)
+        norms = np.concatenate(
+            [gradient_norms(model, synthetic, key, plate=plate) for key in draws]
+        )
     norms = norms[np.isfinite(norms)]
     if not norms.size or not np.quantile(norms, quantile) > 0:
         raise InvalidArgumentError(
