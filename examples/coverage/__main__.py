@@ -5,9 +5,11 @@ Each cell is written as soon as it is measured, so that a run can go on where an
 
 import argparse
 import json
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ PICTURES = Path(__file__).parents[2] / "docs/pictures"
 EPSILONS = (0.5, 1.0, 2.0, 8.0)
 BATCHES = ("full", "Poisson")
 
+
+_ONE_PROGRAM = threading.Lock()
 
 WHOLE_NETWORK = "network, n 1000"
 """Nothing corrects its weights; its last layer is a problem of its own."""
@@ -53,7 +57,10 @@ def run(path: Path, *, num_sets: int, only: str, num_jobs: int = 2) -> dict[str,
     waiting = [cell for cell in cells() if only in cell.name and cell.name not in results["cells"]]
 
     def one(cell: Cell) -> tuple[Cell, list[dict[str, Any]], dict[str, Any]]:
-        return cell, measure(cell, num_sets=num_sets), exact_row(cell.problem, num_sets=num_sets)
+        # NumPyro's handlers are global: two threads must not trace programs at once.
+        with _ONE_PROGRAM if "program" in cell.problem else nullcontext():
+            rows = measure(cell, num_sets=num_sets)
+        return cell, rows, exact_row(cell.problem, num_sets=num_sets)
 
     start = time.perf_counter()
     with ThreadPoolExecutor(num_jobs) as pool:

@@ -6,12 +6,22 @@ import warnings
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import tacit
 from tacit.data import NumericColumn, Schema, Target
 from tacit.errors import InvalidArgumentError, UtilityWarning
-from tacit.models import MLP, Bernoulli, FixedGaussian, FlatPrior, GaussianPrior, from_function
+from tacit.models import (
+    MLP,
+    Bernoulli,
+    FixedGaussian,
+    FlatPrior,
+    GaussianPrior,
+    from_function,
+    from_program,
+)
 from tacit.rehearsal import choose, rehearse
 from tacit.rehearsal.figure import comparison
 from tacit.rehearsal.outlook import warn_if_hopeless
@@ -37,13 +47,14 @@ def linear():
     )
 
 
-def laplace(budget, clip_norm=4.0, num_records=NUM_RECORDS):
+def laplace(budget, clip_norm=4.0, num_records=NUM_RECORDS, num_steps=6):
     release = tacit.GaussianSum(
         sampling=tacit.FullBatch(num_records=num_records),
         clip_norm=clip_norm,
         noise_multiplier=1.0,
     )
-    return tacit.calibrate(tacit.Plan(method=tacit.Laplace(release=release), num_steps=6), budget)
+    plan = tacit.Plan(method=tacit.Laplace(release=release), num_steps=num_steps)
+    return tacit.calibrate(plan, budget)
 
 
 GENEROUS = tacit.Budget(epsilon=200.0, delta=1e-5)
@@ -118,6 +129,23 @@ def test_a_network_is_judged_by_what_it_predicts_and_hmc_by_its_acceptance():
     assert "width" not in found.shown
     assert found.mean("cautioned") == 1.0
     assert 0 <= found.mean("coverage") <= 1
+
+
+def program(x, y):
+    level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.3))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Normal(level * x[:, 0], scale), obs=y)
+
+
+def test_a_numpyro_program_draws_its_own_data_sets():
+    shapes = tacit.as_records(np.zeros((NUM_RECORDS, 3), np.float32), np.zeros(NUM_RECORDS))
+    model = from_program(program, shapes)
+    plan = laplace(GENEROUS, clip_norm=40.0, num_steps=24)
+    found = rehearse(plan, model, INPUTS, budget=GENEROUS, num_repeats=4)
+    assert 0.6 < found.mean("coverage") <= 1
+    assert found.mean("rmse") == pytest.approx(found.mean("best_rmse"), rel=0.02)
+    assert found.mean("width") == pytest.approx(1.0, abs=0.15)
 
 
 def test_truths_can_be_given_in_place_of_the_prior():

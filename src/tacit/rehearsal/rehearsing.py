@@ -19,6 +19,7 @@ from tacit.errors import IntervalWarning, PrivacyWarning
 from tacit.inference import Plan
 from tacit.inference.fit import CompiledFit, fit_compiled
 from tacit.models import Model
+from tacit.models.programs.model import ProgramPrior
 from tacit.privacy.budget import Budget
 from tacit.privacy.statement.construction import method_name
 from tacit.rehearsal.scoring import MEASURES, Scorer
@@ -191,7 +192,9 @@ def rehearse(
         rows.append(repeat(0))
         if progress is not None:
             progress(1, num_repeats)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        # NumPyro's handlers are global: programs are traced by one thread.
+        num_threads = 1 if isinstance(model.log_prior, ProgramPrior) else os.cpu_count()
+        with ThreadPoolExecutor(num_threads) as pool:
             for row in pool.map(repeat, range(1, num_repeats)):
                 rows.append(row)
                 if progress is not None:
