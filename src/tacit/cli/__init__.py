@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from tacit.errors import PrivacyWarning, TacitError
+from tacit.errors import PrivacyWarning, TacitError, UtilityWarning
 
 __all__ = ["main"]
 
@@ -139,7 +139,8 @@ def _warnings_as_notes() -> Iterator[None]:
         note(str(message))
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", PrivacyWarning)
+        for category in (PrivacyWarning, UtilityWarning):
+            warnings.simplefilter("always", category)
         warnings.showwarning = show
         yield
 
