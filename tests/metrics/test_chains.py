@@ -111,7 +111,14 @@ def test_a_quantity_that_never_moved_has_no_diagnostic():
         assert np.isnan(diagnostic(stuck))
     worst = diagnose({"w": np.random.default_rng(0).normal(size=(4, 50)), "fixed": stuck})
     assert all(np.isfinite(worst))
-    assert all(np.isnan(diagnose(stuck)))
+    assert diagnose(stuck) == (np.inf, 1.0, 1.0)
+
+
+def test_frozen_chains_are_worth_one_draw_wherever_each_of_them_stands():
+    starts = np.random.default_rng(0).normal(size=(3, 1, 5))
+    assert diagnose(np.repeat(starts[:1], 20, axis=1)) == (np.inf, 1.0, 1.0)
+    assert diagnose(np.repeat(starts, 20, axis=1)) == (np.inf, 1.0, 1.0)
+    assert np.all(ess_bulk(np.repeat(starts, 20, axis=1)) == 1.0)
 
 
 def test_the_worst_coordinate_of_a_tree_is_reported():

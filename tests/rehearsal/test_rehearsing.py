@@ -122,13 +122,30 @@ def test_a_network_is_judged_by_what_it_predicts_and_hmc_by_its_acceptance():
     release = tacit.GaussianSum(
         sampling=tacit.FullBatch(num_records=NUM_RECORDS), clip_norm=2.0, noise_multiplier=1.0
     )
-    method = tacit.HMC(gradient=release, ratio=release, step_size=1e-3, num_leapfrog=2)
+    method = tacit.HMC(gradient=release, ratio=release, step_size=1e-4, num_leapfrog=2)
     plan = tacit.calibrate(tacit.Plan(method=method, num_steps=4, thinning=1), USUAL)
     found = rehearse(plan, classifier(hidden=(4,)), INPUTS, budget=USUAL, num_repeats=2)
     assert 0 <= found.mean("acceptance") <= 1
     assert "width" not in found.shown
     assert found.mean("cautioned") == 1.0
     assert 0 <= found.mean("coverage") <= 1
+
+
+def test_chains_that_never_move_are_told_before_and_after_they_are_paid_for():
+    release = tacit.GaussianSum(
+        sampling=tacit.FullBatch(num_records=NUM_RECORDS), clip_norm=2.0, noise_multiplier=1.0
+    )
+    method = tacit.HMC(gradient=release, ratio=release, step_size=0.5, num_leapfrog=2)
+    plan = tacit.calibrate(tacit.Plan(method=method, num_steps=4, thinning=1), USUAL)
+    with pytest.warns(UtilityWarning, match=r"accepted 0.0% of their proposals on simulated"):
+        found = rehearse(plan, classifier(), INPUTS, budget=USUAL, num_repeats=2)
+    assert found.mean("acceptance") == 0.0
+    records = tacit.as_records(INPUTS.repeat(2, axis=0)[:NUM_RECORDS], np.zeros(NUM_RECORDS, int))
+    with pytest.warns(UtilityWarning, match=r"accepted 0.0% of their proposals, so") as caught:
+        fit = tacit.fit(plan, classifier(), records, budget=USUAL, seed=0)
+    assert __file__ in [each.filename for each in caught if each.category is UtilityWarning]
+    assert any("accepted 0.0%" in caveat for caveat in fit.posterior.intervals.caveats)
+    assert tacit.metrics.diagnose(fit.posterior).ess_bulk == 1.0
 
 
 def program(x, y):

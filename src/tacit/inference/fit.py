@@ -2,14 +2,16 @@
 
 import datetime
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 
 from tacit import _display
-from tacit.errors import InvalidArgumentError
+from tacit.errors import InvalidArgumentError, UtilityWarning
 from tacit.inference.chains import Checkpoint, OnProgress
 from tacit.inference.compilation import compiled_kernel
 from tacit.inference.corrected import ModelPosterior, corrected
@@ -29,7 +31,10 @@ from tacit.typing import Record, Tree
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-__all__ = ["CompiledFit", "Fit", "fit", "fit_compiled"]
+__all__ = ["LEAST_ACCEPTANCE", "CompiledFit", "Fit", "fit", "fit_compiled"]
+
+LEAST_ACCEPTANCE = 0.05
+"""Of proposals: chains that accept fewer hardly move."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +219,7 @@ def fit_compiled(
     )
     if math.isfinite(statement.epsilon):
         posterior = compiled.corrected(posterior, checkpoint.states, records)
+    posterior = _with_acceptance(posterior, checkpoint.info)
     return Fit(
         posterior=posterior,
         statement=statement,
@@ -221,6 +227,21 @@ def fit_compiled(
         info=checkpoint.info,
         checkpoint=checkpoint,
     )
+
+
+def _with_acceptance(posterior: Posterior, info: Tree) -> Posterior:
+    """Returns the posterior with a caveat, and warns, where chains hardly accepted a proposal."""
+    acceptance = getattr(info, "acceptance", None)
+    if acceptance is None or float(jnp.mean(acceptance)) >= LEAST_ACCEPTANCE:
+        return posterior
+    caveat = (
+        f"The chains accepted {float(jnp.mean(acceptance)):.1%} of their proposals, so their draws"
+        " say where they started and not what the records say. Start nearer, take shorter steps or"
+        " fewer parameters, or use Laplace."
+    )
+    warnings.warn(caveat, UtilityWarning, stacklevel=4)
+    facts = posterior.intervals
+    return replace(posterior, intervals=replace(facts, caveats=(*facts.caveats, caveat)))
 
 
 def _start_of(resume: Checkpoint, plan: Plan, budget: Budget) -> Start:

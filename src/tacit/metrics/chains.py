@@ -9,6 +9,7 @@ NumPyro computes R-hat and autocovariances. It takes no ranks and ends the sum o
 by an older rule, so what is written here is what makes the numbers those of Stan and ArviZ.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -55,7 +56,7 @@ class HasChains(Protocol):
 def diagnose(draws: Tree | HasChains) -> ChainDiagnostics:
     """Returns the worst R-hat and effective sizes of any coordinate, leaving out constant ones.
 
-    NaN when nothing moved at all.
+    Where nothing moved at all, all draws are worth one, and R-hat is infinite.
 
     Args:
       draws: a posterior, of which the chains are looked at as the method made them, before any
@@ -71,8 +72,11 @@ def diagnose(draws: Tree | HasChains) -> ChainDiagnostics:
     def of_all(diagnostic: Callable[[ArrayLike], Floats]) -> Floats:
         return np.concatenate([np.ravel(diagnostic(leaf)) for leaf in leaves])
 
+    worst = of_all(r_hat)
+    if not any(np.ptp(_coordinates(leaf)[0], axis=(0, 1)).any() for leaf in leaves):
+        return ChainDiagnostics(math.inf, 1.0, 1.0)
     return ChainDiagnostics(
-        float(np.fmax.reduce(of_all(r_hat))),
+        float(np.fmax.reduce(worst)),
         float(np.fmin.reduce(of_all(ess_bulk))),
         float(np.fmin.reduce(of_all(ess_tail))),
     )
@@ -207,4 +211,6 @@ def _ess(chains: Floats) -> Floats:
     size = num_chains * num_draws
     # Draws that repel each other may be worth more than independent ones, within reason.
     ess = size / np.maximum(time, 1 / np.log10(size))
+    # Chains that never moved are worth one draw together: each says where it started.
+    ess = np.where(np.ptp(chains, axis=1).max(axis=0) > 0, ess, 1.0)
     return np.where(np.ptp(chains, axis=(0, 1)) > 0, ess, np.nan)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tacit import _check, _display
 from tacit.data import Schema
-from tacit.errors import IntervalWarning, PrivacyWarning
+from tacit.errors import IntervalWarning, PrivacyWarning, UtilityWarning
 from tacit.inference import Plan
-from tacit.inference.fit import CompiledFit, fit_compiled
+from tacit.inference.fit import LEAST_ACCEPTANCE, CompiledFit, fit_compiled
 from tacit.models import Model
 from tacit.models.programs.model import ProgramPrior
 from tacit.privacy.budget import Budget
@@ -188,6 +188,8 @@ def rehearse(
         # Its noise is seeded, and whether intervals hold is what is measured.
         warnings.simplefilter("ignore", PrivacyWarning)
         warnings.simplefilter("ignore", IntervalWarning)
+        # Told once, at the end.
+        warnings.simplefilter("ignore", UtilityWarning)
         # The first compiles what all others use.
         rows.append(repeat(0))
         if progress is not None:
@@ -201,9 +203,18 @@ def rehearse(
                     progress(len(rows), num_repeats)
     # The first run's time has the compiler's in it.
     rows[0]["seconds"] = rows[-1]["seconds"]
-    return Rehearsal(
+    found = Rehearsal(
         plan=plan,
         budget=budget,
         level=level,
         measures={name: np.array([row[name] for row in rows]) for name in MEASURES},
     )
+    if found.mean("acceptance") < LEAST_ACCEPTANCE:
+        warnings.warn(
+            f"chains accepted {found.mean('acceptance'):.1%} of their proposals on simulated"
+            " records: this run would spend its budget without moving. Start nearer, take shorter"
+            " steps or fewer parameters, or use Laplace.",
+            UtilityWarning,
+            stacklevel=2,
+        )
+    return found
