@@ -5,15 +5,15 @@ Each cell is written as soon as it is measured, so that a run can go on where an
 
 import argparse
 import json
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from examples.coverage.cells import Cell, exact_row, measure
+from examples.coverage.cells import Cell, measured_cell
 from examples.coverage.methods import DELTA, METHODS
 from examples.coverage.pages import figure, tables
 from examples.coverage.problems import PROBLEMS
@@ -22,8 +22,6 @@ PICTURES = Path(__file__).parents[2] / "docs/pictures"
 EPSILONS = (0.5, 1.0, 2.0, 8.0)
 BATCHES = ("full", "Poisson")
 
-
-_ONE_PROGRAM = threading.Lock()
 
 WHOLE_NETWORK = "network, n 1000"
 """Nothing corrects its weights; its last layer is a problem of its own."""
@@ -56,15 +54,12 @@ def run(path: Path, *, num_sets: int, only: str, num_jobs: int = 2) -> dict[str,
             results = found | settings
     waiting = [cell for cell in cells() if only in cell.name and cell.name not in results["cells"]]
 
-    def one(cell: Cell) -> tuple[Cell, list[dict[str, Any]], dict[str, Any]]:
-        # NumPyro's handlers are global: two threads must not trace programs at once.
-        with _ONE_PROGRAM if "program" in cell.problem else nullcontext():
-            rows = measure(cell, num_sets=num_sets)
-        return cell, rows, exact_row(cell.problem, num_sets=num_sets)
-
     start = time.perf_counter()
-    with ThreadPoolExecutor(num_jobs) as pool:
-        for number, (cell, rows, exact) in enumerate(pool.map(one, waiting), 1):
+    # Processes and not threads: NumPyro's handlers are global, and two programs that run side by
+    # side in one process have been seen to wait for each other for ever.
+    with ProcessPoolExecutor(num_jobs, mp_context=get_context("spawn")) as pool:
+        measured = pool.map(partial(measured_cell, num_sets=num_sets), waiting)
+        for number, (cell, rows, exact) in enumerate(measured, 1):
             results["cells"][cell.name] = rows
             results["exact"][cell.problem] = exact
             text = json.dumps(results, indent=1, ensure_ascii=False)

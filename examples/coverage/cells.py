@@ -34,7 +34,7 @@ from tacit.inference.noise_aware import Message, NoiseAware
 from tacit.numpyro.correction import JointPosterior
 from tacit.typing import Array
 
-__all__ = ["LEVELS", "Cell", "exact_row", "measure", "scores"]
+__all__ = ["LEVELS", "Cell", "exact_row", "measure", "measured_cell", "scores"]
 
 LEVELS = (0.9, 0.5)
 _NUM_DRAWS = 1000
@@ -108,6 +108,11 @@ def exact_row(problem: str, *, num_sets: int, seed: int = 0) -> dict[str, Any]:
         for level in LEVELS
     }
     return scores(ends, found.quantities, found.truth)
+
+
+def measured_cell(cell: Cell, num_sets: int) -> tuple[Cell, list[dict[str, Any]], dict[str, Any]]:
+    """Returns a cell, its rows and those without privacy: all that a process is asked for."""
+    return cell, measure(cell, num_sets=num_sets), exact_row(cell.problem, num_sets=num_sets)
 
 
 def measure(cell: Cell, *, num_sets: int, seed: int = 0) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from tacit.errors import IntervalWarning, PrivacyWarning, UtilityWarning
 from tacit.inference import Plan
 from tacit.inference.fit import LEAST_ACCEPTANCE, CompiledFit, fit_compiled
 from tacit.models import Model
-from tacit.models.programs.model import ProgramPrior
 from tacit.privacy.budget import Budget
 from tacit.privacy.statement.construction import method_name
 from tacit.rehearsal.scoring import MEASURES, Scorer
@@ -190,17 +188,12 @@ def rehearse(
         warnings.simplefilter("ignore", IntervalWarning)
         # Told once, at the end.
         warnings.simplefilter("ignore", UtilityWarning)
-        # The first compiles what all others use.
-        rows.append(repeat(0))
-        if progress is not None:
-            progress(1, num_repeats)
-        # NumPyro's handlers are global: programs are traced by one thread.
-        num_threads = 1 if isinstance(model.log_prior, ProgramPrior) else os.cpu_count()
-        with ThreadPoolExecutor(num_threads) as pool:
-            for row in pool.map(repeat, range(1, num_repeats)):
-                rows.append(row)
-                if progress is not None:
-                    progress(len(rows), num_repeats)
+        # One after the other: two programs that ran side by side in one process have been seen to
+        # wait for each other for ever, and NumPyro's handlers are global.
+        for number in range(num_repeats):
+            rows.append(repeat(number))
+            if progress is not None:
+                progress(len(rows), num_repeats)
     # The first run's time has the compiler's in it.
     rows[0]["seconds"] = rows[-1]["seconds"]
     found = Rehearsal(
