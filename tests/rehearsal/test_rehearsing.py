@@ -273,7 +273,7 @@ def test_a_hopeless_budget_is_told_in_one_line(budget, num_records, is_hopeless)
     assert len(told) == is_hopeless
     for each in told:
         assert "\n" not in str(each.message)
-        assert f"{num_records:,} records have to say" in str(each.message)
+        assert f"{num_records:,} records have to say is lost" in str(each.message)
         assert each.filename == __file__
 
 

@@ -25,9 +25,8 @@ from tacit.typing import Array, Input, Key, Params, Record
 
 __all__ = ["LEAST_SIGNAL", "engine_of", "signal_to_noise", "simulated_signal", "warn_if_hopeless"]
 
-LEAST_SIGNAL = 1.0
-"""Below, what a run has learnt of the direction to go is mostly noise: `docs/rehearsal.md` has
-accuracies beside it."""
+LEAST_SIGNAL = 1.5
+"""Below, a run hardly learns more than chance: docs/rehearsal.md has accuracies beside it."""
 
 _NUM_TRUTHS = 8
 _NUM_RECORDS = 128
@@ -61,10 +60,12 @@ def simulated_signal(model: Model, params: Params, records: Record, clip_norm: f
 
 
 def signal_to_noise(plan: Plan, total: Array, num_summed: int) -> float:
-    """Returns the length of a gradient at a start over that of the noise of all releases.
+    """Returns how far a gradient at a start stands out of the noise of all releases together.
 
-    Of all of them together, as if each were made there: the average of their noise is what the
-    gradient has to stand out from. NaN where a plan has no noise of this kind.
+    As if all were made there, their average is the gradient ``g`` and noise of some standard
+    deviation ``s`` in each of ``d`` coordinates. The squared length of noise alone fluctuates by
+    ``s**2 sqrt(2 d)``, and ``|g|**2`` over that is the square of what is returned: below one,
+    nothing can tell that there is a gradient at all. NaN where a plan has no noise of this kind.
 
     Args:
       plan: calibrated.
@@ -76,7 +77,7 @@ def signal_to_noise(plan: Plan, total: Array, num_summed: int) -> float:
         return math.nan
     scale = engine.sampling.public_records / num_summed
     releases = max(1, plan.num_steps or 1)
-    noise = engine.noise_std / engine.sampling.inclusion_rate * math.sqrt(len(total) / releases)
+    noise = engine.noise_std / math.sqrt(releases) * (2 * len(total)) ** 0.25
     return float(jnp.linalg.norm(total)) * scale / noise
 
 
@@ -105,10 +106,10 @@ def warn_if_hopeless(
     if mean >= LEAST_SIGNAL:
         return
     warnings.warn(
-        f"this budget can hardly work: at epsilon {epsilon:g} the noise of the run is"
-        f" {1 / max(mean, 1e-300):.2g} times what {engine.sampling.public_records:,} records have"
-        " to say. Use a larger epsilon, more records or fewer parameters; a rehearsal shows what"
-        " to expect, for nothing.",
+        f"this budget can hardly work: at epsilon {epsilon:g} what"
+        f" {engine.sampling.public_records:,} records have to say is lost in the noise of the run"
+        f" (signal-to-noise {mean:.2g}, where {LEAST_SIGNAL:g} is little). Use a larger epsilon,"
+        " more records or fewer parameters; a rehearsal shows what to expect, for nothing.",
         UtilityWarning,
         stacklevel=stacklevel,
     )
