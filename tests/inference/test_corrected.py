@@ -80,7 +80,7 @@ def test_methods_agree_because_one_estimator_serves_them_all():
 
 
 def test_hmc_is_not_corrected_and_says_so():
-    method = tacit.HMC(gradient=engine(), ratio=engine(), step_size=0.05, num_leapfrog=2)
+    method = tacit.HMC(gradient=engine(), ratio=engine(), step_size=1e-4, num_leapfrog=2)
     posterior = fitted(method, num_steps=20)
     assert posterior.raw is None
     with pytest.warns(tacit.errors.IntervalWarning, match="do not include the privacy noise"):

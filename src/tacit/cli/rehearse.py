@@ -45,7 +45,7 @@ def rehearse_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What a run would give: the same fit on simulated tables, many times. No data is touched.
+    """What a run would give: the same fit on simulated tables. No data is touched.
 
     Truths are drawn from the prior, and tables from truths, evenly over the schema. A rehearsal
     costs nothing, and neither does a choice that is made by it.
