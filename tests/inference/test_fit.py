@@ -21,6 +21,7 @@ from tacit.errors import (
     TacitError,
 )
 from tacit.inference import SGD, SGLD, Plan, calibrate, fit, load_checkpoint, save_checkpoint
+from tacit.inference.fit import CompiledFit
 from tacit.inference.schedules import Polynomial
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 from tacit.privacy.accounting import PLD, RDP, CLTApproximation
@@ -131,6 +132,21 @@ def test_nothing_is_compiled_again_after_the_first_chunk(model, records):
         return len(count)
 
     assert traces(1) == traces(3) == traces(11)
+
+
+def test_what_was_compiled_before_serves_only_the_very_same_method_and_model(model, records):
+    own = plan()
+    compiled = CompiledFit(own.method, model)
+    wanted = fit(own, model, records, budget=BUDGET, seed=3)
+    for _ in range(2):
+        found = fit(own, model, records, budget=BUDGET, seed=3, compiled=compiled)
+        assert equal(wanted.posterior.kept, found.posterior.kept)
+    # Otherwise a run would have the noise of one method, and the statement that of another.
+    quieter = plan(method=sgd(noise_multiplier=0.01))
+    with pytest.raises(InvalidArgumentError, match="compiled must be of this very"):
+        fit(own, model, SHAPES, budget=BUDGET, compiled=CompiledFit(quieter.method, model))
+    with pytest.raises(InvalidArgumentError, match="compiled must be of this very"):
+        fit(own, model._replace(spec=None), SHAPES, budget=BUDGET, compiled=compiled)
 
 
 def test_states_are_retained_counting_back_from_the_last_step(model, records):

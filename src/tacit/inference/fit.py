@@ -31,7 +31,7 @@ from tacit.typing import Record, Tree
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-__all__ = ["LEAST_ACCEPTANCE", "CompiledFit", "Fit", "fit", "fit_compiled"]
+__all__ = ["LEAST_ACCEPTANCE", "CompiledFit", "Fit", "fit"]
 
 LEAST_ACCEPTANCE = 0.05
 """Of proposals: chains that accept fewer hardly move."""
@@ -84,6 +84,7 @@ def fit(
     resume: Checkpoint | None = None,
     on_chunk: Callable[[Checkpoint], None] | None = None,
     chunk_steps: int | None = None,
+    compiled: "CompiledFit | None" = None,
 ) -> Fit:
     """Runs a plan on private records within a budget.
 
@@ -118,79 +119,17 @@ def fit(
         from there until the budget is spent.
       on_chunk: receives a checkpoint after each chunk.
       chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
+      compiled: what was compiled for this method and model before, for fits that are many.
     """
-    return fit_compiled(
-        CompiledFit(plan.method, model),
-        plan,
-        records,
-        budget=budget,
-        seed=seed,
-        ledger=ledger,
-        progress=progress,
-        resume=resume,
-        on_chunk=on_chunk,
-        chunk_steps=chunk_steps,
-    )
-
-
-class CompiledFit:
-    """What a fit of one method and model compiles, for any number of fits while neither changes.
-
-    Attributes:
-      model: what is inferred.
-      kernel: of the method.
-    """
-
-    def __init__(self, method: Method, model: Model) -> None:
-        self.model, self.kernel = model, compiled_kernel(method, model)
-        self._exact: tuple[Record, ModelPosterior] | None = None
-
-    def corrected(self, posterior: Posterior, states: Tree, records: Record | Table) -> Posterior:
-        """Returns the posterior given all releases of a run, as `tacit.inference.corrected` has it.
-
-        Args:
-          posterior: as the method made it.
-          states: of all chains, at the end of the run.
-          records: the table; only its shapes are read.
-        """
-        return corrected(posterior, self.kernel.kernel, states, records, exact_of=self._exact_of)
-
-    def _exact_of(self, model: Model, record: Record) -> ModelPosterior:
-        if self._exact is None or self._exact[0] != record:
-            self._exact = record, ModelPosterior(model, record)
-        return self._exact[1]
-
-
-def fit_compiled(
-    compiled: CompiledFit,
-    plan: Plan,
-    records: Record | Table,
-    *,
-    budget: Budget,
-    seed: int | None = None,
-    ledger: Ledger | None = None,
-    progress: OnProgress | None = None,
-    resume: Checkpoint | None = None,
-    on_chunk: Callable[[Checkpoint], None] | None = None,
-    chunk_steps: int | None = None,
-) -> Fit:
-    """Runs a plan as `fit` does, and compiles nothing that was compiled before.
-
-    Args:
-      compiled: of the plan's method and a model.
-      plan: as in `fit`, and so are all others.
-      records: the table.
-      budget: what may be spent.
-      seed: for tests and examples only.
-      ledger: is charged.
-      progress: is told steps and epsilon.
-      resume: goes on from there.
-      on_chunk: receives a checkpoint after each chunk.
-      chunk_steps: how many steps are dispatched at once.
-    """
-    model = compiled.model
     require_adjacency(plan.method, budget, spent=plan.spent.event)
     _require_records(records)
+    compiled = compiled or CompiledFit(plan.method, model)
+    if compiled.method is not plan.method or compiled.model is not model:
+        # What runs must be what is accounted for.
+        raise InvalidArgumentError(
+            "compiled must be of this very plan.method and model; it was made of others. Leave it"
+            " out, or make one by CompiledFit(plan.method, model)."
+        )
     start = Start(cost=plan.spent) if resume is None else _start_of(resume, plan, budget)
     if plan.num_steps is None:
         plan = plan.with_steps(_steps_until_spent(plan, budget, start))
@@ -229,6 +168,36 @@ def fit_compiled(
     )
 
 
+class CompiledFit:
+    """What a fit of one method and model compiles, for any number of fits while neither changes.
+
+    Attributes:
+      method: how.
+      model: what is inferred.
+      kernel: of both.
+    """
+
+    def __init__(self, method: Method, model: Model) -> None:
+        self.method, self.model = method, model
+        self.kernel = compiled_kernel(method, model)
+        self._exact: tuple[Record, ModelPosterior] | None = None
+
+    def corrected(self, posterior: Posterior, states: Tree, records: Record | Table) -> Posterior:
+        """Returns the posterior given all releases of a run, as `tacit.inference.corrected` has it.
+
+        Args:
+          posterior: as the method made it.
+          states: of all chains, at the end of the run.
+          records: the table; only its shapes are read.
+        """
+        return corrected(posterior, self.kernel.kernel, states, records, exact_of=self._exact_of)
+
+    def _exact_of(self, model: Model, record: Record) -> ModelPosterior:
+        if self._exact is None or self._exact[0] != record:
+            self._exact = record, ModelPosterior(model, record)
+        return self._exact[1]
+
+
 def _with_acceptance(posterior: Posterior, info: Tree) -> Posterior:
     """Returns the posterior with a caveat, and warns, where chains hardly accepted a proposal."""
     acceptance = getattr(info, "acceptance", None)
@@ -239,7 +208,7 @@ def _with_acceptance(posterior: Posterior, info: Tree) -> Posterior:
         " say where they started and not what the records say. Start nearer, take shorter steps or"
         " fewer parameters, or use Laplace."
     )
-    warnings.warn(caveat, UtilityWarning, stacklevel=4)
+    warnings.warn(caveat, UtilityWarning, stacklevel=3)
     facts = posterior.intervals
     return replace(posterior, intervals=replace(facts, caveats=(*facts.caveats, caveat)))
 

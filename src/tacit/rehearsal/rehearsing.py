@@ -16,7 +16,7 @@ from tacit import _check, _display
 from tacit.data import Schema
 from tacit.errors import IntervalWarning, PrivacyWarning, UtilityWarning
 from tacit.inference import Plan
-from tacit.inference.fit import LEAST_ACCEPTANCE, CompiledFit, fit_compiled
+from tacit.inference.fit import LEAST_ACCEPTANCE, CompiledFit, fit
 from tacit.models import Model
 from tacit.privacy.budget import Budget
 from tacit.privacy.statement.construction import method_name
@@ -178,7 +178,7 @@ def rehearse(
     def repeat(number: int) -> dict[str, float]:
         data = nature.data_set(seed * 1_000_003 + number)
         start = time.perf_counter()
-        found = fit_compiled(compiled, plan, data.records, budget=budget, seed=number)
+        found = fit(plan, model, data.records, budget=budget, seed=number, compiled=compiled)
         return scorer.measures(found, data, seconds=time.perf_counter() - start)
 
     rows = []
