@@ -39,7 +39,7 @@ MEASURES: Mapping[str, str] = {
     "ece": "expected calibration error",
     "confidence": "mean confidence",
     "clipped": "records that are clipped at the truth",
-    "signal_to_noise": "signal-to-noise of the whole run, at its start",
+    "signal_to_noise": "signal at the start over what noise alone looks like",
     "acceptance": "accepted proposals",
     "seconds": "seconds",
 }
