@@ -7,12 +7,15 @@ import warnings
 from pathlib import Path
 
 import pytest
-from examples import compare, regression_table
+from examples import clip_bias, compare, regression_table
 
 from tacit.errors import PrivacyWarning
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"__init__", "census", "compare", "digits", "estimator_defaults", "regression_table"}
+SHARED = {
+    *("__init__", "census", "clip_bias", "compare", "digits", "estimator_defaults"),
+    "regression_table",
+}
 ROBUST = {"adversarial", "certified"}
 
 
@@ -40,6 +43,13 @@ def test_the_last_layer_of_a_network_is_fitted_within_its_budget():
     fit, scores = importlib.import_module("examples.laplace").last_layer(num_steps=4, seed=0)
     assert float(fit.statement.epsilon) <= 1.0
     assert scores.accuracy > 0.6
+
+
+def test_a_small_clip_moves_the_optimum_and_a_large_one_does_not():
+    moved, share = clip_bias.bias(1.0, seed=0)
+    assert moved > 2
+    assert 0.05 < share < 0.5
+    assert clip_bias.bias(10.0, seed=0) == (0.0, 0.0)
 
 
 def test_the_regression_table_has_a_row_for_each_coefficient():

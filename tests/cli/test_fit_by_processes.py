@@ -77,6 +77,14 @@ def test_two_processes_make_the_run_that_one_makes_and_pay_once(table):
     of_two, of_one = (load_file(table / run / "posterior.safetensors") for run in ("two", "one"))
     assert of_two.keys() == of_one.keys()
     for name, values in of_one.items():
+        if name.startswith("kept") and values.shape[1] >= 1000:
+            # Draws that are corrected for noise are others where a last place is another, since
+            # eigenvectors have no sign; their distribution is the same.
+            std = values.std(axis=1)
+            error = 4 * std * np.sqrt(2 / values.shape[1])
+            assert (np.abs(of_two[name].mean(axis=1) - values.mean(axis=1)) < error).all()
+            np.testing.assert_allclose(of_two[name].std(axis=1), std, rtol=0.2)
+            continue
         # Sums in another order: a few units of the last place, over eight steps.
         np.testing.assert_allclose(of_two[name], values, rtol=1e-4, atol=1e-5)
     (run,) = runs_in("people.ledger")
