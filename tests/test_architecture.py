@@ -65,7 +65,7 @@ ALLOWED = {
     "numpyro": {"inference", "privacy", "models", "intervals", "samplers", "_artefact"},
     "synthetic": {"numpyro", "models", "data", "metrics"},
     "audit": {"inference", "privacy", "models", "posterior", "metrics"},
-    "rehearsal": {"inference", "privacy", "models", "posterior", "metrics", "data"},
+    "rehearsal": {"_artefact", "inference", "privacy", "models", "posterior", "metrics", "data"},
     "studies": {
         "_artefact",
         "rehearsal",

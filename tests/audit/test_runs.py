@@ -59,7 +59,6 @@ def audit(method):
     return audit_method(plan, budget=BUDGET, num_canaries=NUM_CANARIES, seed=1)
 
 
-@pytest.mark.filterwarnings("ignore:The chains accepted")
 @pytest.mark.parametrize("method", METHODS)
 def test_no_violation_is_found_in_an_honest_run_of_any_method(method):
     found = audit(METHODS[method])

@@ -38,6 +38,12 @@ def classifier(hidden=(), num_inputs=3):
     )
 
 
+def flat_classifier():
+    return tacit.bayesian(
+        MLP(num_inputs=3, num_outputs=1), prior=FlatPrior(), likelihood=Bernoulli()
+    )
+
+
 def linear():
     return from_function(
         lambda key: jnp.zeros(3),
@@ -146,6 +152,9 @@ def test_chains_that_never_move_are_told_before_and_after_they_are_paid_for():
     assert __file__ in [each.filename for each in caught if each.category is UtilityWarning]
     assert any("accepted 0.0%" in caveat for caveat in fit.posterior.intervals.caveats)
     assert tacit.metrics.diagnose(fit.posterior).ess_bulk == 1.0
+    # Where warnings are errors, as in these tests, what was paid for is not lost.
+    paid = tacit.fit(plan, classifier(), records, budget=USUAL, seed=0)
+    assert paid.posterior.intervals.caveats == fit.posterior.intervals.caveats
 
 
 def program(x, y):
@@ -166,9 +175,7 @@ def test_a_numpyro_program_draws_its_own_data_sets():
 
 
 def test_truths_can_be_given_in_place_of_the_prior():
-    model = tacit.bayesian(
-        MLP(num_inputs=3, num_outputs=1), prior=FlatPrior(), likelihood=Bernoulli()
-    )
+    model = flat_classifier()
     with pytest.raises(InvalidArgumentError, match="must be a distribution"):
         rehearse(laplace(USUAL), model, INPUTS, budget=USUAL, num_repeats=1)
     certain = {"network": {"dense_0": {"kernel": jnp.full((3, 1), 30.0), "bias": jnp.zeros(1)}}}
@@ -176,6 +183,27 @@ def test_truths_can_be_given_in_place_of_the_prior():
         laplace(USUAL), model, INPUTS, budget=USUAL, num_repeats=2, truths=lambda key: certain
     )
     assert found.mean("best_accuracy") > 0.95
+
+
+def improper(x, y):
+    level = numpyro.sample("level", dist.ImproperUniform(dist.constraints.real, (), ()))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Normal(level * x[:, 0], 1.0), obs=y)
+
+
+def test_an_improper_program_is_refused_and_may_be_fitted():
+    shapes = tacit.as_records(np.zeros((NUM_RECORDS, 3), np.float32), np.zeros(NUM_RECORDS))
+    model = from_program(improper, shapes)
+    with pytest.raises(InvalidArgumentError, match="must be a distribution"):
+        rehearse(laplace(USUAL), model, INPUTS, budget=USUAL)
+    warn_if_hopeless(laplace(TINY), model, INPUTS, epsilon=1e-9)
+
+
+def test_a_plan_without_a_length_is_rehearsed_until_its_budget_is_spent():
+    plan = dataclasses.replace(laplace(USUAL), num_steps=None)
+    found = rehearse(plan, classifier(), INPUTS, budget=USUAL, num_repeats=1)
+    assert found.plan.num_steps == 6
+    assert "6 steps" in found._repr_html_()
 
 
 def test_a_model_that_cannot_draw_is_refused_and_so_are_infinite_targets():
@@ -193,12 +221,13 @@ def test_a_model_that_cannot_draw_is_refused_and_so_are_infinite_targets():
 def test_the_best_candidate_is_chosen_and_its_statement_says_how():
     model = classifier()
     candidates = {
-        "too tight": (laplace(USUAL, clip_norm=0.01), model),
-        "wide": (laplace(USUAL), model),
+        "too tight": laplace(USUAL, clip_norm=0.01),
+        "wide": laplace(USUAL),
     }
     told = []
     found = choose(
         candidates,
+        model,
         INPUTS,
         budget=USUAL,
         num_repeats=4,
@@ -207,29 +236,30 @@ def test_the_best_candidate_is_chosen_and_its_statement_says_how():
     assert found.name == "wide"
     assert told[-1] == (8, 8)
     assert set(found.rehearsals) == set(candidates)
-    assert choose(candidates, INPUTS, budget=USUAL, num_repeats=2, criterion="accuracy").plan
+    assert choose(candidates, model, INPUTS, budget=USUAL, num_repeats=2, criterion="accuracy").plan
     records = tacit.as_records(INPUTS.repeat(2, axis=0)[:NUM_RECORDS], np.zeros(NUM_RECORDS, int))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = tacit.fit(found.plan, found.model, records, budget=USUAL, seed=0)
+        fit = tacit.fit(found.plan, model, records, budget=USUAL, seed=0)
     assert fit.statement.tuning == "simulated"
     assert "tuned on simulated records" in fit.statement.text()
     # It costs what it costs without: nothing of the choice is a release.
-    assert found.plan.cost == candidates["wide"][0].cost
+    assert found.plan.cost == candidates["wide"].cost
 
 
-@pytest.mark.parametrize("criterion", ["luck", "rmse"])
+@pytest.mark.parametrize("criterion", ["luck", "rmse", "width"])
 def test_a_criterion_that_does_not_apply_is_refused(criterion):
     with pytest.raises(InvalidArgumentError, match="criterion must"):
         choose(
-            {"one": (laplace(USUAL), classifier())},
+            {"one": laplace(USUAL)},
+            classifier(),
             INPUTS,
             budget=USUAL,
             num_repeats=1,
             criterion=criterion,
         )
     with pytest.raises(InvalidArgumentError, match="at least one plan"):
-        choose({}, INPUTS, budget=USUAL)
+        choose({}, classifier(), INPUTS, budget=USUAL)
 
 
 def test_it_is_written_and_drawn(generous, tmp_path):
@@ -284,4 +314,5 @@ def test_nothing_is_told_of_runs_without_noise():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_if_hopeless(plan, classifier(), INPUTS, epsilon=np.inf)
-        warn_if_hopeless(laplace(TINY), classifier()._replace(simulator=None), INPUTS, epsilon=1e-9)
+        for model in (classifier()._replace(simulator=None), flat_classifier()):
+            warn_if_hopeless(laplace(TINY), model, INPUTS, epsilon=1e-9)

@@ -67,7 +67,6 @@ def test_chunks_are_so_short_that_what_is_read_ahead_fits(monkeypatch):
     assert max(source.asked) <= 3 * plan.method.release.sampling.capacity
 
 
-@pytest.mark.filterwarnings("ignore:The chains accepted")
 def test_a_method_that_draws_inside_of_a_loop_reads_when_it_asks():
     records = OnHost(cases.RowsInMemory(cases.RECORDS))
     assert feed_of(hmc_plan(), records).max_steps is None

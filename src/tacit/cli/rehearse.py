@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from tacit import _check
+from tacit._artefact import write_json
 from tacit.cli import _options
 from tacit.cli._options import DeltaOption, JsonOption, hidden_of
 from tacit.cli.schema import schema_of
@@ -65,7 +66,11 @@ def rehearse_command(
     for name in names:
         recipe = Recipe(method=name, hidden=hidden_of(hidden), num_steps=steps, batch_size=batch)
         prepared = prepare(description, recipe, num_records=records, budget=budget)
-        candidates[name] = (prepared.plan, prepared.model)
+        candidates[name] = prepared.plan
+    # Methods do not decide the model: all were prepared with the same one.
+    model = prepared.model
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
     with Progress(
         TextColumn("rehearse"),
         BarColumn(),
@@ -77,6 +82,7 @@ def rehearse_command(
         task = bar.add_task("rehearse", total=repeats * len(candidates))
         found = choose(
             candidates,
+            model,
             description,
             budget=budget,
             num_repeats=repeats,
@@ -87,9 +93,7 @@ def rehearse_command(
         "rehearsals": {name: each.to_json() for name, each in found.rehearsals.items()},
     }
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(document, indent=2) + "\n"
-        (output / "rehearsal.json").write_text(text, encoding="utf-8")
+        write_json(output / "rehearsal.json", document)
         comparison(found.rehearsals).savefig(output / "rehearsal.png")
     if as_json:
         typer.echo(json.dumps(document))

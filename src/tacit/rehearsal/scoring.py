@@ -19,6 +19,7 @@ from tacit.metrics.uncertainty import RegressionUncertainty
 from tacit.models import Model
 from tacit.models.base import Moments
 from tacit.posterior import Posterior, predict
+from tacit.privacy.clipping import Flat
 from tacit.rehearsal.outlook import engine_of, signal_to_noise, simulated_signal
 from tacit.rehearsal.simulated import DataSet
 from tacit.rng import seeded_key
@@ -137,8 +138,9 @@ class Scorer:
         norms = np.asarray(self._norms(data.truth, few), np.float64)
         start = self._model.init(seeded_key(0))
         total = self._clipped_sum(start, few, engine.clip_norm)
+        is_flat = isinstance(engine.clipping, Flat)
         return {
-            "clipped": float(np.mean(~(norms <= engine.clip_norm))),
+            "clipped": float(np.mean(~(norms <= engine.clip_norm))) if is_flat else math.nan,
             "signal_to_noise": signal_to_noise(found.plan, total, len(norms)),
         }
 

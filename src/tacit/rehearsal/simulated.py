@@ -80,10 +80,16 @@ class Nature:
             inputs = made_up_features(inputs, num_rows=max(num_records, NUM_SCORED))
         draw_params, draw_target = truths or model.simulator.params, model.simulator.target
         self.inputs = jax.tree.map(jnp.asarray, inputs)
-        drawn, wanted = (
-            jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(draw, seeded_key(0)))
-            for draw in (draw_params, model.init)
-        )
+        try:
+            drawn, wanted = (
+                jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(draw, seeded_key(0)))
+                for draw in (draw_params, model.init)
+            )
+        except NotImplementedError:  # as NumPyro has it for improper priors
+            raise InvalidArgumentError(
+                "the prior of the model must be a distribution for truths to be drawn from it. Use"
+                " a proper one, or give truths=."
+            ) from None
         if drawn != wanted:
             raise InvalidArgumentError(
                 f"truths must draw parameters like the model's, of shapes {wanted}; got {drawn}."
