@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.inference.corrected import typical_shift
+
 __all__ = ["bias", "main"]
 
 NUM_RECORDS, NUM_FEATURES, PRIOR_STD = 5000, 10, 1.0
@@ -58,6 +60,8 @@ def main() -> None:
     print(f"| optimum moves by, in posterior standard deviations | {cells} |")
     cells = " | ".join(f"{100 * value:.2g} %" for value in share)
     print(f"| records that are clipped | {cells} |")
+    cells = " | ".join(f"{typical_shift(value, NUM_RECORDS):.2g}" for value in share)
+    print(f"| rule of thumb for the first row | {cells} |")
 
 
 if __name__ == "__main__":

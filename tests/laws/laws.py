@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.privacy.clipping import gradient
 from tacit.privacy.cost import count_releases
-from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.mechanism import Counted, GaussianSum
 from tacit.rng import seeded_key
 
 
@@ -28,7 +28,9 @@ def _unasked(recipe):
 
 def _zeros_of(summation):
     """Returns zeros in the shape of what a release would return."""
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summation.shapes)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summation.shapes)
+    counters = jnp.zeros(len(summation.heights))
+    return Counted(zeros, counters, counters)
 
 
 def _plain(leaf):
@@ -95,8 +97,9 @@ def check_non_interference(method, model, records, others, monkeypatch):
 def check_sensitivity(release, model, records, *, bad, index=3):
     """Sensitivity: one record, however bad, moves the sum by at most the clip norm.
 
-    With one key both sums have the same noise, so that their difference has none. ``bad`` is a
-    value or several; one compiled program serves all of them.
+    The counters of norms beside the sum are part of it. With one key both sums have the same noise,
+    so that their difference has none. ``bad`` is a value or several; one compiled program serves
+    all of them.
     """
     from tacit.inference.method import objective_of
 
@@ -105,9 +108,11 @@ def check_sensitivity(release, model, records, *, bad, index=3):
 
     @jax.jit
     def estimate(data):
-        return release.gradient(
+        found = release.counted_gradient(
             seeded_key(0), lambda w, r, k: record_loss(w, None, r, k), params, data
         )
+        # All numbers of a release have the same noise.
+        return found.estimate, found.shares * release.noise_std / jnp.sqrt(found.variances)
 
     def total(data):
         return [

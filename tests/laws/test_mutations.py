@@ -34,6 +34,18 @@ def sensitivity_of(clipping):
     return check
 
 
+def sensitivity_with_counters(monkeypatch):
+    # Gradients of all sizes below the clip norm, beside counters; two labels, of which one is wrong.
+    for index in range(2):
+        laws.check_sensitivity(
+            engine(full, clip_norm=60.0),
+            MODELS["dense"],
+            table("dense"),
+            bad=[-40.0, -20.0, -10.0, 10.0, 20.0, 40.0],
+            index=index,
+        )
+
+
 def sensitivity_to_nan(monkeypatch):
     laws.check_sensitivity(engine(full), MODELS["dense"], table("dense"), bad=float("nan"))
 
@@ -125,6 +137,20 @@ BUGS = {
         "squared_norm",
         "jnp.sum(a2 * d2, axis=-1)",
         "1e-3 * jnp.sum(a2, axis=-1)",
+        sensitivity_of(Flat()),
+    ),
+    "counters as high as the clip norm": (
+        sys.modules["tacit.privacy.clipping.slack"],
+        "heights_on",
+        "math.sqrt(1 - edge**2) * whole",
+        "whole",
+        sensitivity_with_counters,
+    ),
+    "counters of records that are clipped": (
+        sys.modules["tacit.privacy.clipping.slack"],
+        "counted",
+        "(norm[..., None] <= ends[1:])",
+        "(norm[..., None] <= 1e3 * ends[1:])",
         sensitivity_of(Flat()),
     ),
     "each layer clipped to the whole norm": (
@@ -249,8 +275,8 @@ BUGS = {
     "an acceptance decided on the exact ratio": (
         HMC,
         "_log_ratio",
-        "self.ratio(key, rise_per_distance, records, record_key=record_key)",
-        "jax.vmap(rise_per_distance, in_axes=(0, None))(records, key).sum()",
+        "distance * found.estimate",
+        "distance * jax.vmap(rise_per_distance, in_axes=(0, None))(records, key).sum()",
         silence("HMC"),
     ),
 }

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit import _tree
-from tacit.inference.evidence import Evidence, noted, probed_gradient
+from tacit.inference.evidence import Evidence, noted
 from tacit.privacy.mechanism import GaussianSum
 from tacit.typing import Key, Params, Scalar, Tree
 
@@ -66,17 +66,14 @@ def aligned_gradient(
     wide, transposed = jax.vjp(objective.draws, _tree.at_least_float32(params))
     like = jax.eval_shape(objective.draws, params)
     draws = jax.tree.map(lambda draw, shape: draw.astype(shape.dtype), wide, like)
-    if evidence is None:
-        estimate = release.gradient(key, objective.record_loss, draws, records, clip_norm=clip_norm)
-    else:
-        estimate, share = probed_gradient(
-            key, release, objective.record_loss, draws, records, clip_norm=clip_norm
-        )
-        # Each is the gradient of the loss divided by the number of draws: their sum is the average
-        # gradient, which near a mode is the gradient at the average draw.
-        variance = len(draws) * release.noise_variance(clip_norm=clip_norm)
-        evidence = noted(evidence, _mean(wide), _sum(estimate), variance, share)
-    (gradient,) = transposed(estimate)
+    found = release.counted_gradient(
+        key, objective.record_loss, draws, records, clip_norm=clip_norm
+    )
+    # Each is the gradient of the loss divided by the number of draws: their sum is the average
+    # gradient, which near a mode is the gradient at the average draw.
+    variance = len(draws) * release.noise_variance(clip_norm=clip_norm)
+    evidence = noted(evidence, _mean(wide), _sum(found.estimate), variance, found)
+    (gradient,) = transposed(found.estimate)
     exact = jax.grad(objective.regulariser)(params)
     return jax.tree.map(jnp.add, gradient, exact), evidence
 

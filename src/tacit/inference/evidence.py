@@ -1,9 +1,4 @@
-"""Evidence: what a run notes of its own releases, so that their noise can be counted afterwards.
-
-A method adds one number to each of its releases, a probe: every record is asked for the same known
-constant beside its gradient, inside the same clip. The noisy sum of it tells how much of the
-gradients the clip has left, at no further cost: same clip, same noise, same event.
-"""
+"""Evidence: what a run notes of its own releases, so that noise and clip can be told afterwards."""
 
 import math
 from dataclasses import dataclass, replace
@@ -18,12 +13,12 @@ from numpy.typing import NDArray
 from tacit import _tree
 from tacit.models import MLP, Model
 from tacit.privacy.clipping import Flat
-from tacit.privacy.mechanism import GaussianSum
-from tacit.typing import Array, Key, Params, Record, RecordLoss, Scalar, Tree
+from tacit.privacy.clipping.slack import EDGES, NormHistogram
+from tacit.privacy.mechanism import Counted, GaussianSum
+from tacit.typing import Array, Params, Scalar
 
 __all__ = [
     "MAX_PARAMETERS",
-    "PROBE",
     "SLOPE_CHANGE",
     "Evidence",
     "Matrix",
@@ -32,10 +27,11 @@ __all__ = [
     "evidence_of",
     "first_evidence",
     "has_hidden_layers",
+    "histogram_in",
+    "no_evidence",
+    "norms_of",
     "noted",
-    "presence",
-    "probed",
-    "probed_gradient",
+    "only_norms",
     "releases_in",
 ]
 
@@ -44,9 +40,6 @@ Matrix: TypeAlias = NDArray[np.float64]
 
 MAX_PARAMETERS = 128
 """Beyond, a curvature has more entries than a run has releases to learn them from."""
-
-PROBE = 0.1
-"""The probe in clip norms. It takes half a per cent of the room of a gradient at the clip norm."""
 
 SLOPE_CHANGE = 2.0
 """How fast the curvature changes: the relative change over a distance at which the loss of a record
@@ -66,11 +59,13 @@ class Evidence(NamedTuple):
     a run of any length fits.
 
     Attributes:
-      points: ``(num_blocks, d)``, where gradients were asked for.
+      points: ``(num_blocks, d)``, where gradients were asked for; ``d`` is zero where no posterior
+        could be made of them.
       gradients: ``(num_blocks, d)``, what the engine returned.
       variances: ``(num_blocks,)``, of the noise on each coordinate of these gradients.
-      shares: ``(num_blocks,)``, of what was asked for that was left by the clip, as released; NaN
-        where that was not asked for.
+      norms: ``(num_blocks, num_bins)``, shares of records by the norms of their gradients, as
+        released (`tacit.privacy.mechanism.Counted`); NaN where they were not counted.
+      norm_variances: ``(num_blocks, num_bins)``, of the noise on these shares.
       counts: ``(num_blocks,)``, how many releases are in a block.
       num_steps: how many releases there were.
       curvatures: ``(num_blocks, d (d + 1) / 2)``, released with the gradients: the upper triangle
@@ -81,7 +76,8 @@ class Evidence(NamedTuple):
     points: Array
     gradients: Array
     variances: Array
-    shares: Array
+    norms: Array
+    norm_variances: Array
     counts: Array
     num_steps: Array
     curvatures: Array | None = None
@@ -91,16 +87,40 @@ class Evidence(NamedTuple):
 def first_evidence(
     params: Params, release: GaussianSum, model: Model | None = None
 ) -> Evidence | None:
-    """Returns evidence without a release.
+    """Returns evidence without a release; None where there will be nothing to note.
 
-    Returns None where a release has no noise that would have to be counted, where a model has too
-    many parameters, and where its description has hidden layers: no quadratic fits a network.
+    Without noise there is nothing to tell. Norms are counted by the rule `Flat`. Points and
+    gradients are noted where a posterior can be made of them: not where a model has too many
+    parameters, and not where its description has hidden layers, for no quadratic fits a network.
+
+    Args:
+      params: where gradients will be asked for, or their shapes.
+      release: the engine.
+      model: with its description.
     """
     size = _tree.size(params)
-    if size > MAX_PARAMETERS or not release.is_private or has_hidden_layers(model):
+    if size > MAX_PARAMETERS or has_hidden_layers(model):
+        size = 0
+    if not release.is_private or not (size or isinstance(release.clipping, Flat)):
         return None
-    zeros, row = jnp.zeros((_NUM_BLOCKS, size)), jnp.zeros(_NUM_BLOCKS)
-    return Evidence(zeros, zeros, row, row, row, jnp.zeros((), jnp.int32))
+    return no_evidence(num_rows=_NUM_BLOCKS, size=size)
+
+
+def no_evidence(*, num_rows: int, size: int) -> Evidence:
+    """Returns room for so many rows of evidence on so many parameters."""
+    vectors, row = jnp.zeros((num_rows, size)), jnp.zeros(num_rows)
+    norms = jnp.zeros((num_rows, len(EDGES)))
+    return Evidence(vectors, vectors, row, norms, norms, row, jnp.zeros((), jnp.int32))
+
+
+def only_norms(evidence: Evidence | None) -> Evidence | None:
+    """Returns what was noted of norms; of points, what would be noted of a network's."""
+    if evidence is None:
+        return None
+    nothing = evidence.points[..., :0]
+    return evidence._replace(
+        points=nothing, gradients=nothing, curvatures=None, curvature_variances=None
+    )
 
 
 def has_hidden_layers(model: Model | None) -> bool:
@@ -122,16 +142,16 @@ def noted(
     point: Params,
     gradient: Params,
     variance: Scalar | float,
-    share: Scalar | float,
+    found: Counted,
 ) -> Evidence | None:
     """Returns the evidence with one release more.
 
     Args:
       evidence: so far; None stays None.
       point: where the gradient was asked for.
-      gradient: what the engine returned: without prior, in the scale of all records.
+      gradient: what was released: without prior, in the scale of all records.
       variance: of the noise on each of its coordinates.
-      share: of what was asked for that was left by the clip; NaN where nobody knows.
+      found: what the engine returned, with the norms that it counted.
     """
     if evidence is None:
         return None
@@ -144,71 +164,30 @@ def noted(
     def added(total: Array, one: Array | Scalar | float) -> Array:
         return total.at[block].add(one)
 
+    points, gradients = evidence.points, evidence.gradients
+    if points.size:
+        points, gradients = added(points, _flat(point)), added(gradients, _flat(gradient))
+    norms, norm_variances = norms_of(found)
     return Evidence(
-        added(evidence.points, _flat(point)),
-        added(evidence.gradients, _flat(gradient)),
+        points,
+        gradients,
         added(evidence.variances, variance),
-        added(evidence.shares, share),
+        added(evidence.norms, norms),
+        added(evidence.norm_variances, norm_variances),
         added(evidence.counts, 1.0),
         step + 1,
     )
 
 
+def norms_of(found: Counted) -> tuple[Array, Array]:
+    """Returns the shares of records by norm and the variances of their noise; NaN if unknown."""
+    if found.shares.size:
+        return found.shares, found.variances
+    return jnp.full(len(EDGES), jnp.nan), jnp.full(len(EDGES), jnp.nan)
+
+
 def _flat(tree: Params) -> Array:
     return ravel_pytree(_tree.at_least_float32(tree))[0]
-
-
-def probed_gradient(
-    key: Key,
-    release: GaussianSum,
-    loss: RecordLoss,
-    params: Params,
-    records: Tree,
-    *,
-    noise_multiplier: Scalar | float | None = None,
-    clip_norm: Scalar | float | None = None,
-) -> tuple[Tree, Scalar]:
-    """Returns a release's estimate of the gradient, and of the share that the clip has left.
-
-    Guarantee:
-      One release, as `GaussianSum.gradient` makes it: the probe is one more coordinate of what is
-      clipped and summed.
-
-    Args:
-      key: of the release.
-      release: the engine. Rules other than `Flat` clip layers apart, or always: then the share is
-        NaN, and nothing is added.
-      loss: of one record.
-      params: where the gradient is asked for.
-      records: the table.
-      noise_multiplier: replaces the configured one.
-      clip_norm: likewise.
-    """
-    overrides: dict[str, Any] = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm}
-    if not isinstance(release.clipping, Flat):
-        return release.gradient(key, loss, params, records, **overrides), jnp.full((), jnp.nan)
-    size = PROBE * (release.clip_norm if clip_norm is None else clip_norm)
-    both = (params, jnp.zeros(()))
-    estimate, total = release.gradient(key, probed(loss, size), both, records, **overrides)
-    return estimate, total / (size * release.sampling.public_records)
-
-
-def probed(loss: RecordLoss, size: Scalar | float) -> RecordLoss:
-    """Returns a loss whose gradient has one coordinate more, of this size for every record."""
-
-    def loss_and_probe(both: tuple[Params, Array], record: Tree, key: Key) -> Scalar:
-        params, probe = both
-        return loss(params, record, key) + size * presence(record) * probe
-
-    return loss_and_probe
-
-
-def presence(record: Tree) -> Array:
-    """Returns one, or zero for a record that weighs nothing: it must contribute nothing at all."""
-    if not isinstance(record, Record):
-        return jnp.ones(())
-    weight = record.weight if record.mask is None else record.weight * record.mask
-    return jnp.any(weight > 0).astype(jnp.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,8 +200,8 @@ class Releases:
       variances: ``(num_blocks,)``, of the noise on a coordinate of a block's gradient.
       counts: ``(num_blocks,)``, of releases in a block.
       is_late: ``(num_blocks,)``, whether a block belongs to the second half of its chain.
-      shares: ``(num_blocks,)``, what the clip left of what was asked for; NaN where unknown.
-      share_variances: ``(num_blocks,)``, of their noise.
+      norms: ``(num_blocks, num_bins)``, shares of records by norm; NaN where unknown.
+      norm_variances: ``(num_blocks, num_bins)``, of their noise.
       curvatures: ``(num_blocks, d, d)``, released curvatures; None where there are none.
       curvature_variances: ``(num_blocks,)``, of the noise on a diagonal entry; off the diagonal it
         is half.
@@ -238,14 +217,38 @@ class Releases:
     variances: Vector
     counts: Vector
     is_late: NDArray[np.bool_]
-    shares: Vector
-    share_variances: Vector
+    norms: Matrix
+    norm_variances: Matrix
     curvatures: NDArray[np.float64] | None = None
     curvature_variances: Vector | None = None
     batch_noise: float = 0.0
     num_records: int = 1
     groups: NDArray[np.int64] | None = None
     slope_change: float = SLOPE_CHANGE
+
+    def histogram(self, weights: Vector) -> NormHistogram:
+        """Returns the shares of records by norm, averaged over blocks with these weights."""
+        shares = weights / weights.sum()
+        return NormHistogram.of(
+            shares @ self.norms,
+            shares**2 @ self.norm_variances,
+            # Of a batch, each bin has a binomial number of records.
+            batch_noise=self.batch_noise / self.num_records * float(shares**2 @ (1 / self.counts)),
+        )
+
+
+def histogram_in(evidence: Evidence, engine: GaussianSum) -> NormHistogram | None:
+    """Returns how large gradients were in the second half of a run; None where nobody counted.
+
+    Args:
+      evidence: of all chains; every leaf has a leading chain axis.
+      engine: which made the releases.
+    """
+    if not np.any(np.asarray(evidence.counts) > 0):
+        return None
+    releases = releases_in(evidence, engine)
+    found = releases.histogram(releases.is_late * releases.counts)
+    return found if np.all(np.isfinite(found.shares)) else None
 
 
 def releases_in(
@@ -279,8 +282,8 @@ def releases_in(
         variances=variances,
         counts=used,
         is_late=(np.cumsum(counts, axis=1) > counts.sum(1, keepdims=True) / 2)[is_used],
-        shares=means(evidence.shares),
-        share_variances=variances / (PROBE * engine.clip_norm * num_records) ** 2,
+        norms=means(evidence.norms),
+        norm_variances=means(evidence.norm_variances) / used[:, None],
         batch_noise=(1 - rate) / rate,
         num_records=num_records,
         groups=groups,

@@ -16,15 +16,18 @@ from tacit.errors import InvalidArgumentError, UtilityWarning
 from tacit.inference.chains import Checkpoint, OnProgress
 from tacit.inference.compilation import compiled_kernel
 from tacit.inference.corrected import ModelPosterior, corrected
+from tacit.inference.evidence import histogram_in
 from tacit.inference.method import Kernel, Method
 from tacit.inference.plan import Plan, calibrate_steps
 from tacit.inference.run import ChainRun, Course, Start
 from tacit.models import Model
 from tacit.posterior import Posterior
 from tacit.privacy.budget import Budget, Ledger
+from tacit.privacy.clipping.slack import NormHistogram
 from tacit.privacy.cost import count_releases
 from tacit.privacy.statement import Statement
 from tacit.privacy.statement.construction import make_statement, require_adjacency
+from tacit.privacy.statement.text import clipped_records
 from tacit.privacy.stopping import AnytimeRDP
 from tacit.tables.base import Table, as_table
 from tacit.typing import Record, Tree
@@ -49,6 +52,8 @@ class Fit:
       info: the mean of the method's public `Info` over the steps just before each retained state
         (since the last one, or since the chunk began).
       checkpoint: from which the run can go on.
+      norms: how large records' contributions were beside the clip norm in the second half of the
+        run, from the same releases; None without privacy and where the rule leaves no room for it.
     """
 
     posterior: Posterior
@@ -56,6 +61,7 @@ class Fit:
     plan: Plan
     info: Tree
     checkpoint: Checkpoint
+    norms: NormHistogram | None = None
 
     def __repr__(self) -> str:
         return f"Fit({self.posterior!r}, {self.plan.num_steps} steps)"
@@ -68,9 +74,10 @@ class Fit:
 
     def _sheet(self) -> _display.Sheet:
         plan, posterior = self.plan._sheet(), self.posterior._sheet()
-        return replace(
-            posterior, title=f"Fit by {plan.rows[0][1]}", rows=[*posterior.rows, *plan.rows[1:]]
-        )
+        rows = [*posterior.rows, *plan.rows[1:]]
+        if self.norms is not None:
+            rows.append(("clipped records", clipped_records(self.statement.to_json())))
+        return replace(posterior, title=f"Fit by {plan.rows[0][1]}", rows=rows)
 
 
 def fit(
@@ -148,8 +155,11 @@ def fit(
     # All that could fail is made now: nothing may go wrong once records were read and paid for.
     statement = _statement(plan, run, is_charged=ledger is not None)
     checkpoint = run.execute(ledger=ledger, progress=progress, on_chunk=on_chunk)
+    norms = _norms_in(compiled.kernel.kernel, checkpoint.states)
     statement = replace(
-        statement, date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        statement,
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        norms=None if norms is None else norms.to_json(),
     )
     posterior = Posterior(
         model=model,
@@ -166,6 +176,7 @@ def fit(
         plan=plan,
         info=checkpoint.info,
         checkpoint=checkpoint,
+        norms=norms,
     )
 
 
@@ -197,6 +208,14 @@ class CompiledFit:
         if self._exact is None or self._exact[0] != record:
             self._exact = record, ModelPosterior(model, record)
         return self._exact[1]
+
+
+def _norms_in(kernel: Kernel, states: Tree) -> NormHistogram | None:
+    """Returns how large contributions were, as the states of all chains have noted."""
+    if kernel.evidence is None or kernel.engine is None:
+        return None
+    evidence = jax.vmap(kernel.evidence)(states)
+    return None if evidence is None else histogram_in(evidence, kernel.engine)
 
 
 def _with_acceptance(posterior: Posterior, info: Tree) -> Posterior:

@@ -13,7 +13,15 @@ from jax import lax
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.method import Kernel, Objective, add_regulariser, declare, objective_of
+from tacit.inference.evidence import Evidence, evidence_of, first_evidence, noted, only_norms
+from tacit.inference.method import (
+    Kernel,
+    Objective,
+    add_regulariser,
+    declare,
+    objective_of,
+    retained_params,
+)
 from tacit.models import Model
 from tacit.privacy.clipping import Flat
 from tacit.privacy.cost import composed, repeated
@@ -39,12 +47,14 @@ class HMCState(NamedTuple):
       record_key: the raw key that fixes each record's dropout mask for the whole chain. It decides
         masks only, never a batch or noise, and the clip bounds a record whatever its mask is: so
         it may be stored and published, as keys that noise comes from may not.
+      evidence: how many records had their part of the ratio clipped; None without privacy.
     """
 
     params: Params
     gradient: Tree
     step: Array
     record_key: Array
+    evidence: Evidence | None
 
 
 class HMCInfo(NamedTuple):
@@ -231,6 +241,7 @@ class HMC:
                 unknown if self.reuse_gradient else None,
                 jnp.zeros((), jnp.int32),
                 jax.random.key_data(record_key),
+                only_norms(first_evidence(params, self.ratio)),
             )
 
         def step(key: Key, state: HMCState, records: Record) -> tuple[HMCState, HMCInfo]:
@@ -244,12 +255,13 @@ class HMC:
                 return add_regulariser(estimate, objective, params, None)
 
             proposal = self._propose(proposal_keys, state, gradient, mass)
-            log_ratio, variance = self._log_ratio(
+            log_ratio, variance, evidence = self._log_ratio(
                 ratio_key,
                 objective,
                 (state.params, proposal.params),
                 records,
                 record_key=record_key,
+                evidence=state.evidence,
             )
             log_probability = _log_acceptance(log_ratio + proposal.kinetic_drop, variance)
             # The logarithm of a uniform number.
@@ -263,12 +275,15 @@ class HMC:
                 chosen(proposal.last, proposal.first) if self.reuse_gradient else None,
                 state.step + 1,
                 state.record_key,
+                evidence,
             )
             return next_state, HMCInfo(
                 accepted.astype(jnp.float32), jnp.exp(log_probability), proposal.step_size
             )
 
-        return Kernel(init, step, lambda state: state.params, Points())
+        return Kernel(
+            init, step, retained_params, Points(), evidence=evidence_of, engine=self.ratio
+        )
 
     def _propose(
         self,
@@ -304,8 +319,12 @@ class HMC:
         records: Record,
         *,
         record_key: Key,
-    ) -> tuple[Scalar, Scalar]:
-        """Returns the noisy log posterior ratio of a new position and an old, and its variance."""
+        evidence: Evidence | None,
+    ) -> tuple[Scalar, Scalar, Evidence | None]:
+        """Returns the noisy log posterior ratio of a new position and an old, and its variance.
+
+        And the evidence with how many records were clipped.
+        """
         old, new = ends
         distance = optax.tree.norm(_tree.at_least_float32(jax.tree.map(jnp.subtract, new, old)))
         unit = jnp.where(distance > 0, distance, 1.0)
@@ -317,9 +336,11 @@ class HMC:
             before, after = (_finite(loss(params, record, key)) for params in ends)
             return jnp.clip((before - after) / unit, -_HUGE, _HUGE)
 
-        total = self.ratio(key, rise_per_distance, records, record_key=record_key)
+        found = self.ratio.counted(key, rise_per_distance, records, record_key=record_key)
         log_prior = objective.regulariser(old, None) - objective.regulariser(new, None)
-        return distance * total + log_prior, (self.ratio.noise_std * distance) ** 2
+        variance = (self.ratio.noise_std * distance) ** 2
+        evidence = noted(evidence, new, old, variance, found)
+        return distance * found.estimate + log_prior, variance, evidence
 
 
 class _Proposal(NamedTuple):

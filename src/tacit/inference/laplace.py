@@ -14,7 +14,14 @@ from jax.flatten_util import ravel_pytree
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
-from tacit.inference.evidence import MAX_PARAMETERS, PROBE, Evidence, has_hidden_layers, presence
+from tacit.inference.evidence import (
+    MAX_PARAMETERS,
+    Evidence,
+    has_hidden_layers,
+    no_evidence,
+    norms_of,
+    only_norms,
+)
 from tacit.inference.langevin import ScheduledNoise
 from tacit.inference.method import (
     Kernel,
@@ -280,15 +287,14 @@ class Laplace(OneRelease):
             return {"mean": state.params, "root": root}
 
         is_quadratic = dim <= MAX_PARAMETERS and not has_hidden_layers(model)
-        is_noted = self.release.is_private and is_quadratic
-        return Kernel(
-            init,
-            step,
-            retain,
-            FullGaussian(),
-            evidence=lambda state: _in_order(state.releases) if is_noted else None,
-            engine=self.release,
-        )
+
+        def evidence(state: LaplaceState) -> Evidence | None:
+            if not self.release.is_private:
+                return None
+            found = _in_order(state.releases)
+            return found if is_quadratic else only_norms(found)
+
+        return Kernel(init, step, retain, FullGaussian(), evidence=evidence, engine=self.release)
 
     def _excursion(self, state: LaplaceState, fit: Callable[..., Quadratic]) -> Array:
         """Returns how far from the present point a step asks; no record and no secret is in it."""
@@ -310,20 +316,19 @@ class Laplace(OneRelease):
         """Makes one release and notes it."""
         noise = self._noise
         dim = releases.points.shape[1]
-        probe = PROBE * self.release.clip_norm if self.release.is_private else 0.0
 
-        def query(record: Record, key: Key) -> tuple[Array, Array, Array]:
+        def query(record: Record, key: Key) -> tuple[Array, Array]:
             gradient, curvature = _gradient_and_curvature(objective, params, record, key)
-            return gradient, self.scale * curvature, probe * presence(record)
+            return gradient, self.scale * curvature
 
         chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // (dim * (dim + 1)))
         release = replace(self.release, chunk_size=chunk)
         multiplier = noise.override(releases.num_steps)
-        found = release(key, query, records, noise_multiplier=multiplier)
-        gradient, curvature, total = found
+        found = release.counted(key, query, records, noise_multiplier=multiplier)
+        gradient, curvature = found.estimate
+        norms, norm_variances = norms_of(found)
         variance = release.noise_variance(noise_multiplier=multiplier)
         row = releases.num_steps % len(releases.counts)
-        num_records = release.sampling.public_records
 
         def noted(column: Array | None, value: Array | Scalar | float) -> Array:
             assert column is not None
@@ -333,7 +338,8 @@ class Laplace(OneRelease):
             noted(releases.points, ravel_pytree(_tree.at_least_float32(params))[0]),
             noted(releases.gradients, gradient),
             noted(releases.variances, variance),
-            noted(releases.shares, total / (probe * num_records) if probe else jnp.nan),
+            noted(releases.norms, norms),
+            noted(releases.norm_variances, norm_variances),
             noted(releases.counts, 1.0),
             releases.num_steps + 1,
             noted(releases.curvatures, curvature / self.scale),
@@ -366,9 +372,9 @@ def _size_of(model: Model) -> int:
 def _no_releases(dim: int) -> Evidence:
     size = dim * (dim + 1) // 2
     num_kept = min(_MOST_KEPT, _KEPT_NUMBERS // size)
-    vectors, row = jnp.zeros((num_kept, dim)), jnp.zeros(num_kept)
-    curvatures = jnp.zeros((num_kept, size))
-    return Evidence(vectors, vectors, row, row, row, jnp.zeros((), jnp.int32), curvatures, row)
+    return no_evidence(num_rows=num_kept, size=dim)._replace(
+        curvatures=jnp.zeros((num_kept, size)), curvature_variances=jnp.zeros(num_kept)
+    )
 
 
 def _in_order(releases: Evidence) -> Evidence:

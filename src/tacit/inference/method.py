@@ -16,7 +16,7 @@ from dp_accounting import DpEvent
 from tacit import _check
 from tacit._registry import Registry
 from tacit.errors import InvalidArgumentError
-from tacit.inference.evidence import Evidence, noted, probed_gradient
+from tacit.inference.evidence import Evidence, noted
 from tacit.models import Model
 from tacit.privacy.cost import repeated
 from tacit.privacy.mechanism import GaussianSum
@@ -389,13 +389,10 @@ def noted_gradient(
         return objective.record_loss(params, shared, record, key)
 
     overrides: dict[str, Any] = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm}
-    if evidence is None:
-        estimate = release.gradient(release_key, loss, params, records, **overrides)
-    else:
-        estimate, share = probed_gradient(release_key, release, loss, params, records, **overrides)
-        variance = release.noise_variance(**overrides)
-        evidence = noted(evidence, params, estimate, variance, share)
-    return add_regulariser(estimate, objective, params, shared), evidence
+    found = release.counted_gradient(release_key, loss, params, records, **overrides)
+    variance = release.noise_variance(**overrides)
+    evidence = noted(evidence, params, found.estimate, variance, found)
+    return add_regulariser(found.estimate, objective, params, shared), evidence
 
 
 def retained_params(state: State) -> Params:

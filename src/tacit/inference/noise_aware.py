@@ -34,7 +34,6 @@ Reference:
   maximum-likelihood quantum state" (2012), for the nearest positive matrix of the same trace.
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple, Self, TypeAlias
 
@@ -43,6 +42,7 @@ from numpy.typing import NDArray
 
 from tacit.inference.curvature import Curvature, weighted_mean
 from tacit.inference.evidence import Matrix, Releases, Vector
+from tacit.privacy.clipping.slack import NormHistogram
 
 __all__ = ["Components", "Message", "NoiseAware", "PriorSite", "noise_aware"]
 
@@ -84,7 +84,8 @@ class NoiseAware(NamedTuple):
         known, as a share of them.
       drift: how much the message of the releases changed in the course of the run; a chi-square
         variable with as many degrees of freedom as parameters, where the loss is quadratic.
-      share: what the clip left of the gradients, and its standard error; NaN where unknown.
+      norms: how large records' gradients were beside the clip norm; NaN where unknown.
+      num_records: the public number of records.
       has_curvatures: whether curvature was released, and not only learnt from slopes.
       message: the averaged releases.
       curvatures: ``(num_components, d, d)``, those that the components were made with.
@@ -97,7 +98,8 @@ class NoiseAware(NamedTuple):
     prior_linear: Vector
     curvature_doubt: Vector
     drift: float
-    share: tuple[float, float]
+    norms: NormHistogram
+    num_records: int
     has_curvatures: bool
     message: "Message"
     curvatures: NDArray[np.float64]
@@ -142,7 +144,6 @@ def noise_aware(releases: Releases, prior: PriorSite) -> NoiseAware:
     drawn = [message.posterior(matrix, precision, linear) for matrix in curvatures]
     components = Components(np.array([mean for mean, _ in drawn]), np.array([c for _, c in drawn]))
     known = np.sqrt(np.diag(covariance) / np.diag(components.covariance))
-    shares = weights / weights.sum()
     return NoiseAware(
         components=components,
         curvature=curvature.positive,
@@ -151,10 +152,8 @@ def noise_aware(releases: Releases, prior: PriorSite) -> NoiseAware:
         prior_linear=linear,
         curvature_doubt=1 - np.minimum(known, 1),
         drift=_drift(releases, curvature, weights),
-        share=(
-            float(shares @ releases.shares),
-            math.sqrt(float(shares**2 @ releases.share_variances)),
-        ),
+        norms=releases.histogram(weights),
+        num_records=releases.num_records,
         has_curvatures=releases.curvatures is not None,
         message=message,
         curvatures=curvatures,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.inference.evidence import Evidence, only_norms
 from tacit.inference.method import Around, Kernel, declare
 from tacit.models import Model
 from tacit.privacy.mechanism import GaussianSum
@@ -249,5 +250,9 @@ class Scheduled(Around):
         def retain(state: ScheduledState) -> Tree:
             return first.retain(state.inner)
 
-        # Releases at different steps are of different models: they say nothing of one posterior.
-        return first._replace(init=init, step=step, retain=retain, evidence=None)
+        def evidence(state: ScheduledState) -> Evidence | None:
+            # Releases at different steps are of different models: no posterior has them all.
+            noted = None if first.evidence is None else first.evidence(state.inner)
+            return only_norms(noted)
+
+        return first._replace(init=init, step=step, retain=retain, evidence=evidence)

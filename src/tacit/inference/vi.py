@@ -10,7 +10,7 @@ import optax
 
 from tacit import _check, _tree
 from tacit.inference.aligned import AlignedObjective, aligned_gradient
-from tacit.inference.evidence import Evidence, evidence_of, first_evidence
+from tacit.inference.evidence import Evidence, evidence_of, first_evidence, only_norms
 from tacit.inference.guides import Guide, MeanField, expected_log_prior
 from tacit.inference.method import (
     Kernel,
@@ -212,14 +212,13 @@ class VI(OneRelease):
         def init(key: Key) -> VIState:
             params = objective.init(key)
             wide = _tree.at_least_float32(params)
+            evidence = first_evidence(self.guide.marginals(params).mean, self.release, model)
             return VIState(
                 params=params,
                 average=None if self.averaging is None else wide,
                 optimizer=optimizer.init(wide),
                 step=jnp.zeros((), jnp.int32),
-                evidence=first_evidence(self.guide.marginals(params).mean, self.release, model)
-                if is_aligned
-                else None,
+                evidence=evidence if is_aligned else only_norms(evidence),
             )
 
         def step(key: Key, state: VIState, records: Record) -> tuple[VIState, VIInfo]:
@@ -247,8 +246,8 @@ class VI(OneRelease):
             step,
             retain,
             self.guide.sampler,
-            evidence=evidence_of if is_aligned else None,
-            engine=self.release if is_aligned else None,
+            evidence=evidence_of,
+            engine=self.release,
         )
 
     def _gradient_of(
@@ -266,7 +265,7 @@ class VI(OneRelease):
                     objective,
                     state.params,
                     records,
-                    evidence=None,
+                    evidence=state.evidence,
                     clip_norm=clip_norm,
                 )
 

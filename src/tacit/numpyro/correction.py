@@ -127,7 +127,7 @@ def _obstacle(program: SplitProgram, evidence: Evidence | None) -> str | None:
     """Returns why the guide's draws cannot be corrected; None where they can."""
     if program.latents is None:
         return program.alignment.obstacle
-    if evidence is None:
+    if evidence is None or not evidence.points.shape[-1]:
         return (
             f"records see {program.alignment.num_drawn} numbers, and noise can be included for at"
             f" most {MAX_PARAMETERS}"

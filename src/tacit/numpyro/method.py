@@ -15,7 +15,13 @@ from numpyro.optim import _NumPyroOptim
 from tacit import _check
 from tacit.inference.aligned import AlignedObjective, aligned_gradient
 from tacit.inference.compilation import without_repeats
-from tacit.inference.evidence import Evidence, evidence_of, first_evidence
+from tacit.inference.evidence import (
+    Evidence,
+    evidence_of,
+    first_evidence,
+    noted,
+    only_norms,
+)
 from tacit.inference.method import Kernel, Objective, add_regulariser, declare
 from tacit.inference.vi import LATE, late_average
 from tacit.models.programs.split import SplitProgram
@@ -125,8 +131,8 @@ class StepState(NamedTuple):
       rng_key: of the guide's draws, which are the same for all records; no noise comes from it.
       step: how many steps were made, each of them paid for.
       average: of the unconstrained parameters over the steps, in which late ones weigh more.
-      evidence: what was noted of the releases, so that their noise can be counted afterwards; None
-        where it cannot be.
+      evidence: what was noted of the releases, so that their noise can be counted and the clip be
+        judged afterwards; None without privacy.
     """
 
     optim_state: Tree
@@ -309,10 +315,12 @@ class ProgramSVI:
             rng_key = jax.random.split(key, 3)[0]
             if self.key_impl is not None:
                 rng_key = jax.random.key(jax.random.bits(rng_key), impl=self.key_impl)
-            params, evidence = model.init(key), None
+            params = model.init(key)
             if is_aligned:
                 (drawn, *_) = jax.eval_shape(model.draws, params, rng_key)
                 evidence = first_evidence(drawn, self.release)
+            else:
+                evidence = only_norms(first_evidence(params, self.release))
             start = jnp.zeros((), jnp.int32)
             return StepState(self.optim.init(params), rng_key, start, params, evidence)
 
@@ -334,9 +342,10 @@ class ProgramSVI:
                     gradient_key, self.release, aligned, params, records, evidence=state.evidence
                 )
             else:
-                estimate = self.release.gradient(gradient_key, record_loss, params, records)
-                gradient = add_regulariser(estimate, objective, params, shared)
-                evidence = None
+                found = self.release.counted_gradient(gradient_key, record_loss, params, records)
+                gradient = add_regulariser(found.estimate, objective, params, shared)
+                variance = self.release.noise_variance()
+                evidence = noted(state.evidence, params, found.estimate, variance, found)
             if self.release.is_private:
                 loss = self._due_loss(state.step, partial(loss_on, loss_key))
             else:
@@ -358,8 +367,8 @@ class ProgramSVI:
             without_repeats(step),
             lambda state: (),
             Points(),
-            evidence=evidence_of if is_aligned else None,
-            engine=self.release if is_aligned else None,
+            evidence=evidence_of,
+            engine=self.release,
         )
 
     def _due_loss(self, step: Array, loss_on: Callable[[GaussianSum], Scalar]) -> Scalar:

@@ -10,11 +10,14 @@ from dp_accounting import DpEvent
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.inference.chains import OnProgress
 from tacit.inference.compilation import compiled_kernel
+from tacit.inference.evidence import histogram_in
 from tacit.inference.run import ChainRun, Course, Start
 from tacit.numpyro.method import DPSVIState, PrivateLoss, StepState
 from tacit.numpyro.program import PreparedProgram, is_traced
 from tacit.privacy.budget import Ledger, Run, RunRequest
+from tacit.privacy.clipping.slack import NormHistogram
 from tacit.privacy.cost import Cost
+from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling, UnstatedBatch
 from tacit.privacy.statement import Statement
 from tacit.privacy.statement.construction import make_statement
@@ -229,10 +232,20 @@ def statement_of(prepared: PreparedProgram, state: DPSVIState, *, is_charged: bo
         length=claim.length,
         is_charged=is_charged,
     )
+    norms = _norms_in(state, method.release)
+    if norms is not None:
+        statement = replace(statement, norms=norms.to_json())
     if prepared.resolved.is_table:
         return statement
     assumption = _assumption(method.release.sampling)
     return replace(statement, not_protected=f"{statement.not_protected}; {assumption}")
+
+
+def _norms_in(state: DPSVIState, release: GaussianSum) -> NormHistogram | None:
+    """Returns how large contributions were in the steps that led to a state."""
+    if state.evidence is None:
+        return None
+    return histogram_in(jax.tree.map(lambda leaf: leaf[None], state.evidence), release)
 
 
 def _assumption(sampling: Sampling) -> str:

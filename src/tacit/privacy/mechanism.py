@@ -52,7 +52,7 @@ from tacit.tables.base import Table, as_table, drawn_batch, sum_over_devices
 from tacit.tables.distributed import on_table
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
-__all__ = ["GaussianSum"]
+__all__ = ["Counted", "GaussianSum"]
 
 _SMALLEST_CLIP_NORM = 1e-10
 """Coordinates below 1e-19 have no square in float32. Beside norms from here on, a million million
@@ -187,14 +187,35 @@ class GaussianSum:
             so this key may be known and used again. Batch and noise still come from ``key``,
             which must not be derived from it.
         """
-
-        def loss(params: None, record: Tree, key: Key) -> Tree:
-            del params
-            return query(record, key)
-
-        summing = functools.partial(summation_of, query)
         call = _Call(noise_multiplier, clip_norm, record_key)
-        return self._estimate(key, loss, None, data, summing=summing, call=call)
+        return self._of_query(key, query, data, call, is_counted=False).estimate
+
+    def counted(
+        self,
+        key: Key,
+        query: Query,
+        data: Tree,
+        *,
+        noise_multiplier: Scalar | float | None = None,
+        clip_norm: Scalar | float | None = None,
+        record_key: Key | None = None,
+    ) -> "Counted":
+        """Returns the same, and a histogram of norms from the same release; see `Counted`.
+
+        Guarantee:
+          One release, which costs what a call costs: the histogram lies in the room that the clip
+          leaves (`tacit.privacy.clipping.slack`).
+
+        Args:
+          key: as for a call, like all that follow.
+          query: a function of one record and that record's key.
+          data: the records.
+          noise_multiplier: replaces the configured one.
+          clip_norm: likewise.
+          record_key: replaces the key from which the records' keys come.
+        """
+        call = _Call(noise_multiplier, clip_norm, record_key)
+        return self._of_query(key, query, data, call, is_counted=True)
 
     def gradient(
         self,
@@ -212,9 +233,40 @@ class GaussianSum:
         Equals calling the release with the gradient as its query, up to rounding; it is a method of
         its own because clipped gradients can be summed without forming them.
         """
-        summing = functools.partial(gradient_summation_of, loss, params)
         call = _Call(noise_multiplier, clip_norm, record_key)
-        return self._estimate(key, loss, params, data, summing=summing, call=call)
+        summing = functools.partial(gradient_summation_of, loss, params)
+        return self._estimate(
+            key, loss, params, data, summing=summing, call=call, is_counted=False
+        ).estimate
+
+    def counted_gradient(
+        self,
+        key: Key,
+        loss: RecordLoss,
+        params: Params,
+        data: Tree,
+        *,
+        noise_multiplier: Scalar | float | None = None,
+        clip_norm: Scalar | float | None = None,
+    ) -> "Counted":
+        """Returns the same, and a histogram of norms from the same release, as `counted` does."""
+        call = _Call(noise_multiplier, clip_norm, None)
+        summing = functools.partial(gradient_summation_of, loss, params)
+        return self._estimate(key, loss, params, data, summing=summing, call=call, is_counted=True)
+
+    def _of_query(
+        self, key: Key, query: Query, data: Tree, call: "_Call", *, is_counted: bool
+    ) -> "Counted":
+        """Makes a release of a query, which is a loss that has no parameters."""
+
+        def loss(params: None, record: Tree, key: Key) -> Tree:
+            del params
+            return query(record, key)
+
+        summing = functools.partial(summation_of, query)
+        return self._estimate(
+            key, loss, None, data, summing=summing, call=call, is_counted=is_counted
+        )
 
     def headroom(self, loss: RecordLoss, params: Params, record: Tree) -> float:
         """Returns the share of the clip norm that is kept for rounding, for gradients of a loss.
@@ -245,7 +297,8 @@ class GaussianSum:
         *,
         summing: Callable[[Tree, Key], Summation],
         call: "_Call",
-    ) -> Tree:
+        is_counted: bool,
+    ) -> "Counted":
         """Makes one release; where devices share the table, all of them make it together.
 
         Args:
@@ -255,17 +308,20 @@ class GaussianSum:
           data: the records.
           summing: how it is summed, from the shapes of a record and a key.
           call: what replaces the configuration.
+          is_counted: whether norms are counted. Sums without noise have no room for it.
         """
         table = self._require_table(data)
         require_isolated(loss, params, table.record, key, records=data)
         summation = summing(table.record, key)
+        if is_counted and self.is_private:
+            summation = summation.counting(self.clipping)
 
-        def release(table: Table, key: Key, call: _Call) -> Tree:
+        def release(table: Table, key: Key, call: _Call) -> Counted:
             return self._release(key, summation, table, call)
 
         return on_table(release, table, key, call)
 
-    def _release(self, key: Key, summation: Summation, table: Table, call: "_Call") -> Tree:
+    def _release(self, key: Key, summation: Summation, table: Table, call: "_Call") -> "Counted":
         """Draws, gathers, clips, sums, adds noise and divides by the public inclusion rate."""
         multiplier, bound = self._multiplier(call.noise_multiplier), self._bound(call.clip_norm)
         batch_key, own_key, slots_key, noise_key = jax.random.split(key, 4)
@@ -274,7 +330,9 @@ class GaussianSum:
         adding, inner = Adding(), bound
         if multiplier is not None:
             num_limbs = lattice.num_limbs(self.sampling.capacity)
-            adding = Adding(units=1 / (bound * spacing), num_limbs=num_limbs)
+            adding = Adding(
+                units=1 / (bound * spacing), num_limbs=num_limbs, heights=summation.heights
+            )
             inner = bound * lattice.share
         batch = drawn_batch(self.sampling, batch_key, table.division)
         rows, own, is_known = table.gather(batch, slots_key, rate=self.sampling.rate)
@@ -303,7 +361,11 @@ class GaussianSum:
             total = total.with_own(released[None])
             scale = jnp.ones(())
         whole = total.gathered()[0]
-        return summation.apart(whole * scale.astype(whole.dtype))
+        found = summation.apart(whole * scale.astype(whole.dtype))
+        # All records in one bin would add up to this.
+        most = bound * spacing * self.sampling.public_records * jnp.asarray(summation.heights)
+        variance = self.noise_variance(noise_multiplier=multiplier, clip_norm=bound)
+        return Counted(found.total, found.counters / most, variance / most**2)
 
     def _multiplier(self, noise_multiplier: Scalar | float | None) -> Scalar | float | None:
         """The noise multiplier of a call; None where there is no noise."""
@@ -350,6 +412,23 @@ class GaussianSum:
                 f" num_records={num_records}. The rate, and so the cost, would be wrong."
             )
         return table
+
+
+class Counted(NamedTuple):
+    """A release, and how its clip met the records; all of it private.
+
+    Attributes:
+      estimate: of the sum over all records.
+      shares: noisy shares of all records, one for each of `tacit.privacy.clipping.slack.EDGES`:
+        those whose norm is at most so many clip norms, and more than the edge before. Records
+        that are clipped, or nearly, are in none, nor are those that contribute nothing. Empty
+        without noise, and for rules other than `Flat`.
+      variances: of the noise on each share; public.
+    """
+
+    estimate: Tree
+    shares: Array
+    variances: Array
 
 
 class _Call(NamedTuple):

@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.privacy.clipping import bounds
-from tacit.privacy.clipping.bounds import Adding, Clipping
+from tacit.privacy.clipping.bounds import Adding, Clipped, Clipping
 from tacit.privacy.clipping.contributions import (
     Contribution,
     Formed,
@@ -75,11 +75,11 @@ def clipped_sum_by_norms(
     clip_norm: float | Scalar,
     chunk_size: int | None = None,
     adding: Adding = Adding(),  # noqa: B008
-) -> Tree:
-    """Returns what `bounds.reference_gradient_sum` returns, up to rounding."""
+) -> Clipped:
+    """Returns what `bounds.clipped_sum` returns for gradients, up to rounding."""
     leaves = jax.tree.leaves(params)
 
-    def chunk_sum(batch: tuple[Tree, Key, Array]) -> Tree:
+    def chunk_sum(batch: tuple[Tree, Key, Array]) -> Clipped:
         return norms_and_sum(
             plan, params, *batch, clipping=clipping, clip_norm=clip_norm, adding=adding
         )[1]
@@ -105,7 +105,7 @@ def norms_and_sum(
     clipping: Clipping,
     clip_norm: float | Scalar,
     adding: Adding = Adding(),  # noqa: B008
-) -> tuple[Tree, Tree]:
+) -> tuple[Tree, Clipped]:
     """Returns the squared norms of each leaf, ``(batch,)``, and the clipped sum, of one chunk."""
     leaves, treedef = jax.tree.flatten(params)
     work = _Batch(plan, leaves, [*jax.tree.leaves(records), keys])
@@ -123,7 +123,10 @@ def norms_and_sum(
     sums = [
         part.total(weights[id(factor)], adding) for part, factor in zip(parts, factors, strict=True)
     ]
-    return squared, jax.tree.unflatten(treedef, sums if adding.is_exact else [s[0] for s in sums])
+    counters = bounds.counters_of(squared, mask, clip_norm=clip_norm, adding=adding)
+    sums.append(adding.total(counters))
+    *total, counts = sums if adding.is_exact else [leaf[0] for leaf in sums]
+    return squared, Clipped(jax.tree.unflatten(treedef, total), counts)
 
 
 def lattice_of(plan: NormPlan, leaves: Tree, data: Tree) -> Lattice:

@@ -13,7 +13,7 @@ This is the definition that any faster path is tested against.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,17 +21,20 @@ from jax import lax
 
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
+from tacit.privacy.clipping import slack
 from tacit.privacy.lattice import LIMB_BITS, materialised, nested_sum, raised
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
 __all__ = [
     "Adding",
+    "Clipped",
     "Clipping",
     "Flat",
     "Normalised",
     "PerLayer",
     "clip_by_norm",
     "clipped_sum",
+    "counters_of",
     "in_chunks",
     "reference_gradient_sum",
     "squared_norms",
@@ -211,10 +214,14 @@ class Adding:
       units: how many lattice units one is; contributions are multiplied by it.
       num_limbs: how many integers hold a number of the sum, low ones first; None adds floats, for
         sums without noise, which promise nothing.
+      heights: what a record adds to the counter of its norm, in lattice units, from
+        `tacit.privacy.clipping.slack`; none where norms are not counted, as by rules other than
+        `Flat`.
     """
 
     units: float | Scalar = 1.0
     num_limbs: int | None = None
+    heights: tuple[int, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -262,6 +269,31 @@ class Adding:
         return [whole & (2**LIMB_BITS - 1), whole >> LIMB_BITS]
 
 
+class Clipped(NamedTuple):
+    """A clipped sum, and what was counted beside it.
+
+    Attributes:
+      total: the sum, a tree like one contribution.
+      counters: ``(len(adding.heights),)``, with a first axis of limbs where integers are added.
+    """
+
+    total: Tree
+    counters: Array
+
+
+def counters_of(squared: Tree, mask: Array, *, clip_norm: float | Scalar, adding: Adding) -> Array:
+    """Returns what records add to the counters of their norms, ``(batch, len(adding.heights))``.
+
+    Args:
+      squared: upper bounds on the squared norms of the leaves, each ``(batch,)``.
+      mask: which rows are records.
+      clip_norm: the bound on one contribution.
+      adding: with the heights.
+    """
+    norm = jnp.sqrt(_total(squared))
+    return slack.counted(norm, mask, clip_norm=clip_norm, heights=adding.heights)
+
+
 def clipped_sum(
     query: Query,
     records: Tree,
@@ -272,7 +304,7 @@ def clipped_sum(
     clip_norm: float | Scalar,
     chunk_size: int | None = None,
     adding: Adding = Adding(),  # noqa: B008
-) -> Tree:
+) -> Clipped:
     """Returns the sum over records of the clipped ``query(record, key)``.
 
     Guarantee:
@@ -297,32 +329,35 @@ def clipped_sum(
       >>> rows = jnp.array([[3.0, 4.0], [0.0, 0.5], [jnp.nan, 0.0]])
       >>> keys = jax.random.split(jax.random.key(0), 3)
       >>> keep = jnp.array([True, True, True])
-      >>> total = clipped_sum(lambda r, k: r, rows, keys, keep, clipping=Flat(), clip_norm=1.0)
-      >>> [f"{value:.3f}" for value in total]
+      >>> found = clipped_sum(lambda r, k: r, rows, keys, keep, clipping=Flat(), clip_norm=1.0)
+      >>> [f"{value:.3f}" for value in found.total]
       ['0.600', '1.300']
     """
 
-    def contribution(record: Tree, key: Key, keep: Array) -> Tree:
+    def contribution(record: Tree, key: Key, keep: Array) -> Clipped:
         # Norm and sum must read the same numbers.
         value = materialised(_tree.at_least_float32(query(record, key)))
-        factors = clipping.factors(squared_norms(value), clip_norm=clip_norm)
+        squared = squared_norms(value)
+        factors = clipping.factors(squared, clip_norm=clip_norm)
         weights = jax.tree.map(lambda c: c * adding.units, factors)
+        counters = counters_of(squared, keep, clip_norm=clip_norm, adding=adding)
         # A product with zero would let a NaN through; a selection does not.
-        return jax.tree.map(lambda v, c: jnp.where(keep & (c > 0), c * v, 0.0), value, weights)
+        clipped = jax.tree.map(lambda v, c: jnp.where(keep & (c > 0), c * v, 0.0), value, weights)
+        return Clipped(clipped, counters)
 
-    def chunk_sum(chunk: tuple[Tree, Key, Array]) -> Tree:
-        sums = jax.tree.map(adding.total, jax.vmap(contribution)(*chunk))
+    def chunk_sum(chunk: tuple[Tree, Key, Array]) -> Clipped:
+        sums: Clipped = jax.tree.map(adding.total, jax.vmap(contribution)(*chunk))
         return sums if adding.is_exact else jax.tree.map(lambda leaf: leaf[0], sums)
 
     return in_chunks(chunk_sum, (records, keys, mask), adding.largest_chunk(chunk_size), adding)
 
 
 def in_chunks(
-    chunk_sum: Callable[[tuple[Tree, Key, Array]], Tree],
+    chunk_sum: Callable[[tuple[Tree, Key, Array]], Clipped],
     batch: tuple[Tree, Key, Array],
     chunk_size: int | None,
     adding: Adding,
-) -> Tree:
+) -> Clipped:
     """Returns ``chunk_sum(batch)``, added up over chunks of records to bound memory."""
     length = batch[2].shape[0]
     if chunk_size is None or chunk_size >= length:
@@ -334,7 +369,7 @@ def in_chunks(
     shapes = jax.eval_shape(chunk_sum, jax.tree.map(lambda x: x[0], chunks))
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-    def add(total: Tree, chunk: tuple[Tree, Key, Array]) -> tuple[Tree, None]:
+    def add(total: Clipped, chunk: tuple[Tree, Key, Array]) -> tuple[Clipped, None]:
         return jax.tree.map(lambda a, b: adding.carried(a + b), total, chunk_sum(chunk)), None
 
     return lax.scan(add, zero, chunks)[0]
@@ -366,7 +401,7 @@ def reference_gradient_sum(
         clip_norm=clip_norm,
         chunk_size=chunk_size,
         adding=adding,
-    )
+    ).total
 
 
 def _pad(leaf: Array, length: int) -> Array:

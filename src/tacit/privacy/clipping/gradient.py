@@ -10,8 +10,8 @@ within what its bounds on rounding allow, and so must the sum, clipped by those 
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,14 @@ import numpy as np
 from jax.extend import core
 
 from tacit import _tree
-from tacit.privacy.clipping import bounds
+from tacit.privacy.clipping import bounds, slack
 from tacit.privacy.clipping.book_keeping import (
     clipped_sum_by_norms,
     lattice_of,
     norms_and_sum,
     ways,
 )
-from tacit.privacy.clipping.bounds import Adding, Clipping, Flat
+from tacit.privacy.clipping.bounds import Adding, Clipped, Clipping, Flat
 from tacit.privacy.clipping.equations import UnsupportedError
 from tacit.privacy.clipping.operations import Map, NormPlan, make_norm_plan
 from tacit.privacy.clipping.tracing import trace
@@ -64,33 +64,41 @@ class Summation:
       clipped_sum: a function of records, keys and a mask, with the settings of
         `bounds.clipped_sum`.
       shapes: the shapes and dtypes of the sum.
+      heights: of the counters of norms beside it, in lattice units; empty without counters.
     """
 
     lattice: Lattice
-    clipped_sum: Callable[..., Tree]
+    clipped_sum: Callable[..., Clipped]
     shapes: Tree
+    heights: tuple[int, ...] = ()
+
+    def counting(self, clipping: Clipping) -> Self:
+        """Returns the same with counters of norms, where the rule leaves room for them."""
+        if not isinstance(clipping, Flat):
+            return self
+        return replace(self, heights=slack.heights_on(self.lattice))
 
     @property
     def dtype(self) -> Any:
         """Of all numbers of the sum together."""
         return jnp.result_type(jnp.float32, *(leaf.dtype for leaf in jax.tree.leaves(self.shapes)))
 
-    def in_one(self, total: Tree, adding: Adding) -> Array:
-        """Returns a sum's numbers one after the other, ``(num_limbs, size)``."""
+    def in_one(self, clipped: Clipped, adding: Adding) -> Array:
+        """Returns all numbers of a sum one after the other, ``(num_limbs, size)``."""
         num_limbs = adding.num_limbs or 1
         dtype = jnp.int32 if adding.is_exact else self.dtype
-        leaves = [leaf.reshape(num_limbs, -1).astype(dtype) for leaf in jax.tree.leaves(total)]
+        leaves = [leaf.reshape(num_limbs, -1).astype(dtype) for leaf in jax.tree.leaves(clipped)]
         return jnp.concatenate(leaves, axis=1)
 
-    def apart(self, numbers: Array) -> Tree:
-        """Returns numbers one after the other as a tree of the sum's shapes."""
+    def apart(self, numbers: Array) -> Clipped:
+        """Returns numbers one after the other as a tree of the sum's shapes, and the counters."""
         leaves, treedef = jax.tree.flatten(self.shapes)
-        ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
-        parts = [
+        *parts, counters = jnp.split(numbers, np.cumsum([leaf.size for leaf in leaves]))
+        shaped = [
             part.reshape(leaf.shape).astype(leaf.dtype)
-            for part, leaf in zip(jnp.split(numbers, ends), leaves, strict=True)
+            for part, leaf in zip(parts, leaves, strict=True)
         ]
-        return jax.tree.unflatten(treedef, parts)
+        return Clipped(jax.tree.unflatten(treedef, shaped), counters)
 
 
 def summation_of(query: Query, record: Tree, key: Key) -> Summation:
@@ -159,14 +167,18 @@ def clipped_gradient_sum(
     """
     record = jax.eval_shape(lambda r: jax.tree.map(lambda leaf: leaf[0], r), records)
     key = jax.eval_shape(lambda k: k[0], keys)
-    return gradient_summation_of(loss, params, record, key).clipped_sum(
-        records,
-        keys,
-        mask,
-        clipping=clipping,
-        clip_norm=clip_norm,
-        chunk_size=chunk_size,
-        adding=adding,
+    return (
+        gradient_summation_of(loss, params, record, key)
+        .clipped_sum(
+            records,
+            keys,
+            mask,
+            clipping=clipping,
+            clip_norm=clip_norm,
+            chunk_size=chunk_size,
+            adding=adding,
+        )
+        .total
     )
 
 
@@ -215,7 +227,7 @@ def _agrees(plan: NormPlan) -> bool:
         ruled, fast = norms_and_sum(here, params, data, keys, mask, **settings)
         (factor, *_) = Flat().factors(ruled, clip_norm=1.0)
         slow = [_weighted_sum(factor, gradient) for gradient in gradients]
-        return exact, ruled, slow, fast
+        return exact, ruled, slow, fast.total
 
     for shrink in _SCALES:
         scaled = [_shrunk(leaf, shrink) for leaf in params]

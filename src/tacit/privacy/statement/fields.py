@@ -84,6 +84,8 @@ class Statement:
       artefacts_not_covered: what may not.
       tuning: how settings were chosen.
       other_releases: what else is known to have been released about the same records.
+      norms: how many records the clip shortened, in the second half of the run, from
+        `tacit.privacy.clipping.slack.NormHistogram`; None where nobody counted.
       audit: what an empirical audit found; never a guarantee.
       metrics_data: which records published metrics come from.
       recompute: how to check epsilon with nothing but this file.
@@ -129,6 +131,7 @@ class Statement:
     artefacts_not_covered: list[str] = field(default_factory=lambda: list(text.NOT_COVERED))
     tuning: Tuning = "not counted"
     other_releases: str = text.OTHER_RELEASES
+    norms: dict[str, Any] | None = None
     audit: str = "none is part of this statement"
     metrics_data: str = "no metric is part of this statement"
     recompute: str = text.RECOMPUTE

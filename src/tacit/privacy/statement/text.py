@@ -23,6 +23,7 @@ __all__ = [
     "SEQUENTIAL",
     "SHOWN",
     "THREAT_MODEL",
+    "clipped_records",
     "describe_engine",
     "describe_release",
     "epsilon_text",
@@ -92,7 +93,10 @@ RECOMPUTE = (
     " batches: docs/accounting.md has the factor."
 )
 
-SHOWN = ("unit of privacy", "adjacency", "method", "releases", "accountant", "tuning", "date")
+SHOWN = (
+    *("unit of privacy", "adjacency", "method", "releases"),
+    *("clipped records", "accountant", "tuning", "date"),
+)
 """What of the full statement is shown in a notebook."""
 
 _TUNING = {
@@ -208,14 +212,28 @@ def short(document: Mapping[str, Any]) -> str:
         "randomness": document["randomness"],
         "noise": document["noise"],
         "sensitivity": document["sensitivity"],
+        "clipped": clipped_records(document),
         "not covered": document["not_protected"],
         "date": document["date"],
     }
+    if not rows["clipped"]:
+        del rows["clipped"]
     if document["composition"] == SEQUENTIAL:
         del rows["composition"]
     if document["length"] == FIXED:
         del rows["length"]
     return "\n".join([promise(document), *(f"  {name:12} {row}" for name, row in rows.items())])
+
+
+def clipped_records(document: Mapping[str, Any]) -> str:
+    """Returns how many records were clipped, as far as the releases tell; empty if they do not."""
+    norms = document["norms"]
+    if norms is None:
+        return ""
+    return (
+        f"at most {percent_up(norms['at_most'])} of the records, in the second half of the run"
+        " (95 % confidence; counted within the same releases, at no privacy cost)"
+    )
 
 
 def full(document: Mapping[str, Any]) -> str:
@@ -276,6 +294,8 @@ def _executed(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "composition", document["composition"]
     yield "noise", document["noise"]
     yield "sensitivity", document["sensitivity"]
+    if document["norms"] is not None:
+        yield "clipped records", clipped_records(document)
     yield "randomness", document["randomness"]
 
 
