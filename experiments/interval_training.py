@@ -19,7 +19,6 @@ from experiments.cells import Settings
 from experiments.scoring import class_scores, predictions
 from tacit.certify import Intervals, Linear, certify_predictive
 from tacit.inference.method import Method
-from tacit.inference.vi import SharedDraws
 from tacit.models import CNN, MLP, Categorical, GaussianPrior
 from tacit.models.base import Network
 from tacit.models.networks import AveragePool
@@ -77,12 +76,10 @@ def base_method(settings: Settings, num_records: int) -> Method:
         optimizer = optax.sgd(rate, momentum=1 - friction)
         guide = tacit.MeanField(init_std=settings["guide_std"])
         # As tuned: the guide's own gradient is released, and the last step is kept.
-        return tacit.VI(
+        return tacit.VI.zhang(
             release=release,
             optimizer=optimizer,
             guide=guide,
-            draws=SharedDraws(),
-            averaging=None,
         )
     return tacit.SGHMC.fixed_noise(release=release, step_size=rate / num_records, friction=friction)
 

@@ -16,7 +16,6 @@ from experiments.cells import Settings
 from experiments.images import image_set
 from experiments.straightening import straightened
 from tacit.inference.method import Method
-from tacit.inference.vi import SharedDraws
 from tacit.models import CNN, MLP, Categorical, FlatPrior, GaussianPrior, LaplacePrior, Model
 from tacit.models.base import Prior
 from tacit.models.layers import Activation
@@ -143,12 +142,10 @@ def method_of(settings: Settings, num_records: int) -> Method:
             )
         case "BBP":
             guide = tacit.MeanField(init_std=settings["guide_std"])
-            return tacit.VI(
+            return tacit.VI.zhang(
                 release=release,
                 optimizer=optax.sgd(rate, momentum or None),
                 guide=guide,
-                draws=SharedDraws(),
-                averaging=None,
             )
         case "SGD" | "MC dropout":
             return tacit.SGD(release=release, optimizer=optax.sgd(rate, momentum or None))

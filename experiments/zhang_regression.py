@@ -27,7 +27,6 @@ from experiments.cells import Experiment, Measured, Settings, main
 from experiments.regression_model import NUM_TRAIN, gaussian_process, network
 from tacit import metrics
 from tacit.inference.method import Method
-from tacit.inference.vi import SharedDraws
 from tacit.metrics.scores import mse
 from tacit.models import Model
 from tacit.typing import Array, Record
@@ -56,13 +55,11 @@ def method(settings: Settings) -> Method:
     optimizer = optax.adam(rate) if momentum == "adam" else optax.sgd(rate, momentum=momentum)
     if settings["method"] == "BBP":
         guide = tacit.MeanField(init_std=settings["init_std"])
-        return tacit.VI(
+        return tacit.VI.zhang(
             release=release,
             optimizer=optimizer,
             guide=guide,
             num_particles=settings["num_particles"],
-            draws=SharedDraws(),
-            averaging=None,
         )
     return tacit.SGD(release=release, optimizer=optimizer)
 

@@ -186,13 +186,33 @@ def test_a_private_step_notes_where_it_asked_and_what_the_engine_answered(
     assert kernel.engine == method.release
 
 
-def test_only_aligned_private_runs_of_small_models_note_anything():
+def test_only_aligned_private_runs_of_small_models_note_where_they_asked():
     for method, network in (
         (private_method(draws=SharedDraws()), model),
         (private_method(), classifier(hidden=(64,))),
-        (VI.non_private(sampling=FullBatch(num_records=2), optimizer=optax.sgd(0.1)), model),
     ):
-        assert jax.eval_shape(method.build(network).init, seeded_key(0)).evidence is None
+        evidence = jax.eval_shape(method.build(network).init, seeded_key(0)).evidence
+        assert evidence.points.shape[1] == 0
+    method = VI.non_private(sampling=FullBatch(num_records=2), optimizer=optax.sgd(0.1))
+    assert jax.eval_shape(method.build(model).init, seeded_key(0)).evidence is None
+
+
+def test_zhangs_method_asks_records_for_the_gradient_of_mean_and_scale(records, monkeypatch):
+    asked, ask = [], GaussianSum.counted_gradient
+
+    def spy(self, key, loss, params, data, **overrides):
+        asked.append(jax.tree.map(jnp.shape, params))
+        return ask(self, key, loss, params, data, **overrides)
+
+    monkeypatch.setattr(GaussianSum, "counted_gradient", spy)
+    own = private_method()
+    method = VI.zhang(release=own.release, optimizer=own.optimizer)
+    kernel = method.build(model)
+    state = jax.jit(kernel.init)(seeded_key(0))
+    after, _ = jax.jit(kernel.step)(seeded_key(1), state, records)
+    assert asked == [jax.tree.map(jnp.shape, state.params)]
+    # The last step, and no average.
+    close(kernel.retain(after), MeanField().retained(after.params))
 
 
 def test_the_posterior_keeps_the_average_in_which_late_steps_weigh_more(records):

@@ -35,7 +35,7 @@ def sensitivity_of(clipping):
 
 
 def sensitivity_with_counters(monkeypatch):
-    # Gradients of all sizes below the clip norm, beside counters; two labels, of which one is wrong.
+    # Gradients of all sizes below the clip norm, beside counters; of two labels one is wrong.
     for index in range(2):
         laws.check_sensitivity(
             engine(full, clip_norm=60.0),

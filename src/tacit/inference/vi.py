@@ -150,8 +150,8 @@ class VI(OneRelease):
       optimizer: an optax transformation of the gradient of the mean.
       guide: the family of the approximation.
       num_particles: how many draws are averaged before the clip. S draws cost S passes.
-      draws: what records see and are asked for. With `SharedDraws` it is Zhang et al.'s DP-BBP,
-        where a record's gradient for all of the guide's parameters is clipped.
+      draws: what records see and are asked for. With `SharedDraws` a record's gradient for all of
+        the guide's parameters is clipped (`zhang`).
       clip_schedule: factor of the clip norm at each step, which the noise follows.
       averaging: the power of the step by which an iterate weighs in the average that the posterior
         keeps, 0 for a plain mean. None keeps the last iterate.
@@ -193,6 +193,29 @@ class VI(OneRelease):
             num_particles=num_particles,
             draws=draws or AlignedDraws(),
             averaging=averaging,
+        )
+
+    @classmethod
+    def zhang(
+        cls,
+        *,
+        release: GaussianSum,
+        optimizer: optax.GradientTransformation,
+        guide: Guide | None = None,
+        num_particles: int = 1,
+    ) -> "VI":
+        """Returns Zhang et al.'s DP-BBP, which clips a record's gradient for mean and scale.
+
+        That releases twice as many numbers as an aligned step on a mean field. The posterior is the
+        guide of the last step.
+        """
+        return cls(
+            release=release,
+            optimizer=optimizer,
+            guide=guide or MeanField(),
+            num_particles=num_particles,
+            draws=SharedDraws(),
+            averaging=None,
         )
 
     @classmethod

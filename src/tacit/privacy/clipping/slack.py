@@ -52,7 +52,7 @@ def heights_on(lattice: Lattice) -> tuple[int, ...]:
 
     Example:
       >>> heights_on(Lattice(rounding=1.0))
-      (252815, 226122, 172705, 64765)
+      (253818, 227022, 173391, 65021)
     """
     whole = lattice.share * 2**lattice.exponent
     return tuple(math.floor(math.sqrt(1 - edge**2) * whole) for edge in EDGES)
