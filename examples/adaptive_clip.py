@@ -7,20 +7,95 @@ python -m examples.adaptive_clip
 """
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-import optax
 
 import tacit
 from examples import census, digits
 from tacit.errors import IntervalWarning, PrivacyWarning, UtilityWarning
-from tacit.inference.schedules import Constant, FollowedNorms
+from tacit.inference.method import Kernel, OneRelease, add_regulariser, declare, objective_of
 from tacit.metrics import accuracy, nll
+from tacit.models import Model
+from tacit.samplers import Points
+from tacit.typing import Array, Key, Params, Record, Scalar
 
-__all__ = ["main", "trial"]
+__all__ = ["FollowingClip", "main", "trial"]
 
 CLIP_NORMS = (0.25, 1.0, 4.0, 16.0)
+_MOMENTUM, _SPEED = 0.9, 0.2
+
+
+class FollowingState(NamedTuple):
+    """Parameters, momentum, and the present clip norm: all made of releases."""
+
+    params: Params
+    momentum: Params
+    step: Array
+    clip_norm: Array
+
+
+class FollowingInfo(NamedTuple):
+    """The clip norm of the step."""
+
+    clip_norm: Scalar
+
+
+@declare(name="following_clip", summary="DP-SGD whose clip norm follows the norms it has counted")
+@dataclass(frozen=True, kw_only=True)
+class FollowingClip(OneRelease):
+    """Descent with momentum under a clip norm that is a function of earlier releases.
+
+    Guarantee:
+      One release a step, nothing else. Its noise follows the clip norm, so all steps cost the same.
+
+    Args:
+      learning_rate: on the gradient of the mean loss.
+      target: the share of records that shall not be clipped; None keeps the clip norm as it is.
+      num_moving: in how many steps it moves.
+    """
+
+    learning_rate: float
+    target: float | None
+    num_moving: int
+
+    def build(self, model: Model) -> Kernel:
+        """Returns the kernel for a model."""
+        objective = objective_of(model)
+        num_records = self.release.sampling.public_records
+
+        def init(key: Key) -> FollowingState:
+            params = objective.init(key)
+            nothing = jax.tree.map(jnp.zeros_like, params)
+            start = jnp.asarray(self.release.clip_norm, jnp.float32)
+            return FollowingState(params, nothing, jnp.zeros((), jnp.int32), start)
+
+        def step(
+            key: Key, state: FollowingState, records: Record
+        ) -> tuple[FollowingState, FollowingInfo]:
+            def loss(params: Params, record: Record, key: Key) -> Scalar:
+                return objective.record_loss(params, None, record, key)
+
+            found = self.release.counted_gradient(
+                key, loss, state.params, records, clip_norm=state.clip_norm
+            )
+            gradient = add_regulariser(found.estimate, objective, state.params, None)
+            momentum = jax.tree.map(
+                lambda m, g: _MOMENTUM * m + g / num_records, state.momentum, gradient
+            )
+            params = jax.tree.map(lambda w, m: w - self.learning_rate * m, state.params, momentum)
+            clip_norm = state.clip_norm
+            if self.target is not None:
+                share = jnp.clip(jnp.sum(found.shares), 0.0, 1.0)
+                moved = clip_norm * jnp.exp(-_SPEED * (share - self.target))
+                clip_norm = jnp.where(state.step < self.num_moving, moved, clip_norm)
+            after = FollowingState(params, momentum, state.step + 1, clip_norm)
+            return after, FollowingInfo(state.clip_norm)
+
+        return Kernel(init, step, lambda state: state.params, Points())
 
 
 def trial(
@@ -36,13 +111,11 @@ def trial(
         model, release = digits.plain_model(), digits.engine(len(train.y))
         budget = tacit.Budget(epsilon=3.0, delta=1e-4)
         learning_rate, num_steps = 0.1, 200
-    schedule: Constant | FollowedNorms = Constant()
-    if target is not None:
-        schedule = FollowedNorms(target=target, num_steps=num_steps // 2)
-    method = tacit.SGD(
+    method = FollowingClip(
         release=replace(release, clip_norm=clip_norm),
-        optimizer=optax.sgd(learning_rate, momentum=0.9),
-        clip_schedule=schedule,
+        learning_rate=learning_rate,
+        target=target,
+        num_moving=num_steps // 2,
     )
     plan = tacit.calibrate(tacit.Plan(method=method, num_steps=num_steps), budget)
     fit = tacit.fit(plan, model, train, budget=budget, seed=seed)

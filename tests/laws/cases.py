@@ -19,7 +19,7 @@ from tacit.inference import (
     LowRank,
     Scheduled,
 )
-from tacit.inference.schedules import Cyclical, Exponential, FollowedNorms, Polynomial
+from tacit.inference.schedules import Cyclical, Exponential, Polynomial
 from tacit.inference.vi import RecordDraws
 from tacit.models import (
     CNN,
@@ -75,9 +75,6 @@ METHODS = {
     ),
     "SGD with clip norms that fall": SGD(
         release=engine(), optimizer=optax.sgd(0.1), clip_schedule=Polynomial(delay=1.0)
-    ),
-    "SGD whose clip norm follows the norms": SGD(
-        release=engine(), optimizer=optax.sgd(0.1), clip_schedule=FollowedNorms(num_steps=5)
     ),
     "SGLD Knolle with pre-noise": SGLD.knolle(
         sampling=poisson,

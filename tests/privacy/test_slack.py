@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tacit
-from tacit.inference import FollowedNorms
 from tacit.models import MLP, Bernoulli, GaussianPrior
 from tacit.privacy.clipping import Normalised, PerLayer
 from tacit.privacy.clipping.slack import EDGES, NormHistogram, counted, heights_on
@@ -195,40 +194,3 @@ def test_without_privacy_the_statement_counts_nothing():
     fit = tacit.fit(plan, model, records, budget=tacit.Budget.non_private())
     assert fit.norms is None
     assert fit.statement.norms is None
-
-
-@pytest.mark.parametrize("clip_norm", [0.05, 2.0, 30.0])
-def test_a_clip_norm_that_follows_ends_where_the_target_is(clip_norm):
-    # Of a quadratic loss at a point that hardly moves the norms are those of the records.
-    schedule = FollowedNorms(num_steps=80, target=0.8)
-    model = tacit.from_function(
-        lambda key: jnp.ones((4, 1)),
-        lambda w, x, key: x @ w,
-        prior=GaussianPrior(std=1.0),
-        likelihood=tacit.models.FixedGaussian(std=1.0),
-    )
-    release = engine(clip_norm=clip_norm, noise_multiplier=0.5)
-    method = tacit.SGD(release=release, optimizer=optax.sgd(0.0), clip_schedule=schedule)
-    records = tacit.as_records(X, np.zeros(NUM_RECORDS, np.float32))
-    kernel = method.build(model)
-    state, step = jax.jit(kernel.init)(seeded_key(0)), jax.jit(kernel.step)
-    path = []
-    for at in range(100):
-        state, _ = step(jax.random.fold_in(seeded_key(1), at), state, records)
-        path.append(float(state.clip_norm))
-    norms = np.linalg.norm(X * X.sum(1, keepdims=True), axis=1)
-    assert EDGES[-1] * path[-1] == pytest.approx(np.quantile(norms, 0.8), rel=0.1)
-    assert len(set(path[79:])) == 1
-    assert method.cost(100) == tacit.SGD(release=release, optimizer=optax.sgd(0.0)).cost(100)
-
-
-@pytest.mark.parametrize(("clipping", "noise_multiplier"), [(PerLayer(), 1.0), (None, 0.0)])
-def test_a_clip_norm_cannot_follow_what_is_not_counted(clipping, noise_multiplier):
-    rule = {} if clipping is None else {"clipping": clipping}
-    release = engine(noise_multiplier=noise_multiplier, **rule)
-    with pytest.raises(tacit.InvalidArgumentError, match="clip_schedule"):
-        tacit.SGD(
-            release=release,
-            optimizer=optax.sgd(0.1),
-            clip_schedule=FollowedNorms(num_steps=5),
-        )

@@ -9,7 +9,7 @@ from tacit.inference.hmc import HMC
 from tacit.inference.ivon import IVON
 from tacit.inference.laplace import Laplace
 from tacit.inference.plan import Plan, calibrate, calibrate_steps
-from tacit.inference.schedules import FollowedNorms, Ramp, Scheduled
+from tacit.inference.schedules import Ramp, Scheduled
 from tacit.inference.sgd import SGD, SWAG, IterateAverage
 from tacit.inference.sgld import SGHMC, SGLD
 from tacit.inference.vi import VI
@@ -24,7 +24,6 @@ __all__ = [
     "VI",
     "Ensemble",
     "Fit",
-    "FollowedNorms",
     "IterateAverage",
     "Laplace",
     "LowRank",

@@ -67,7 +67,6 @@ class Evidence(NamedTuple):
         released (`tacit.privacy.mechanism.Counted`); NaN where they were not counted.
       norm_variances: ``(num_blocks, num_bins)``, of the noise on these shares.
       counts: ``(num_blocks,)``, how many releases are in a block.
-      latest: ``(num_bins,)``, the shares of records by norm in the latest release.
       num_steps: how many releases there were.
       curvatures: ``(num_blocks, d (d + 1) / 2)``, released with the gradients: the upper triangle
         row by row, off the diagonal times the square root of two. None where none was released.
@@ -80,7 +79,6 @@ class Evidence(NamedTuple):
     norms: Array
     norm_variances: Array
     counts: Array
-    latest: Array
     num_steps: Array
     curvatures: Array | None = None
     curvature_variances: Array | None = None
@@ -111,8 +109,8 @@ def first_evidence(
 def no_evidence(*, num_rows: int, size: int) -> Evidence:
     """Returns room for so many rows of evidence on so many parameters."""
     vectors, row = jnp.zeros((num_rows, size)), jnp.zeros(num_rows)
-    norms, step = jnp.zeros((num_rows, len(EDGES))), jnp.zeros((), jnp.int32)
-    return Evidence(vectors, vectors, row, norms, norms, row, norms[0], step)
+    norms = jnp.zeros((num_rows, len(EDGES)))
+    return Evidence(vectors, vectors, row, norms, norms, row, jnp.zeros((), jnp.int32))
 
 
 def only_norms(evidence: Evidence | None) -> Evidence | None:
@@ -177,7 +175,6 @@ def noted(
         added(evidence.norms, norms),
         added(evidence.norm_variances, norm_variances),
         added(evidence.counts, 1.0),
-        norms,
         step + 1,
     )
 

@@ -341,7 +341,6 @@ class Laplace(OneRelease):
             noted(releases.norms, norms),
             noted(releases.norm_variances, norm_variances),
             noted(releases.counts, 1.0),
-            norms,
             releases.num_steps + 1,
             noted(releases.curvatures, curvature / self.scale),
             noted(releases.curvature_variances, variance / self.scale**2),

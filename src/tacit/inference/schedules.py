@@ -19,7 +19,6 @@ __all__ = [
     "Cosine",
     "Cyclical",
     "Exponential",
-    "FollowedNorms",
     "Polynomial",
     "Ramp",
     "Schedule",
@@ -150,58 +149,6 @@ def scheduled_clip_norm(
     if isinstance(clip_schedule, Constant):
         return None
     return release.clip_norm * clip_schedule(step)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FollowedNorms:
-    """A clip norm that moves until a share of the records is not clipped, and then stays.
-
-        C <- C exp(-speed (s - target))
-
-    with ``s`` the share of the records whose norm was at most .97 of the clip norm, as the release
-    of the step has counted it (`tacit.privacy.clipping.slack`).
-
-    Guarantee:
-      Post-processing: the clip norm of a step is a function of earlier releases. The noise follows
-      the clip norm, so that every step costs the same.
-
-    Args:
-      num_steps: in how many steps it moves; half of a run is a good choice.
-      target: the share that is not clipped. On census records and digits .9 reaches what the best
-        fixed clip norm does, from any start; .5 can follow shrinking gradients down to nothing
-        (``python -m examples.adaptive_clip``).
-      speed: how fast.
-
-    Example:
-      >>> norms = FollowedNorms(num_steps=100)
-      >>> f"{float(norms.moved(2.0, jnp.array([0.1, 0.2, 0.3, 0.1]), 0)):.2f}"
-      '2.08'
-
-    Reference:
-      Andrew, Thakkar, McMahan, Ramaswamy, "Differentially private learning with adaptive clipping"
-      (2021), for the rule; here the share costs nothing.
-    """
-
-    num_steps: int
-    target: float = 0.9
-    speed: float = 0.2
-
-    def __post_init__(self) -> None:
-        _check.positive_integer(num_steps=self.num_steps)
-        _check.fraction(target=self.target, one=False)
-        _check.positive(speed=self.speed)
-
-    def moved(self, clip_norm: Scalar | float, shares: Array, step: Scalar | int) -> Scalar:
-        """Returns the clip norm of the next step.
-
-        Args:
-          clip_norm: of this step.
-          shares: of all records, by norm, as this step has released them.
-          step: how many steps were made before.
-        """
-        share = jnp.clip(jnp.sum(shares), 0.0, 1.0)
-        moved = clip_norm * jnp.exp(-self.speed * (share - self.target))
-        return jnp.where(step < self.num_steps, moved, clip_norm)
 
 
 @dataclass(frozen=True, kw_only=True)

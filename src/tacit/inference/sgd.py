@@ -24,9 +24,8 @@ from tacit.inference.method import (
     objective_of,
     retained_params,
 )
-from tacit.inference.schedules import Constant, FollowedNorms, Schedule, scheduled_clip_norm
+from tacit.inference.schedules import Constant, Schedule, scheduled_clip_norm
 from tacit.models import Model
-from tacit.privacy.clipping import Flat
 from tacit.privacy.mechanism import GaussianSum
 from tacit.samplers import DiagonalGaussian, LowRankGaussian, Points
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
@@ -35,21 +34,12 @@ __all__ = ["SGD", "SWAG", "IterateAverage", "descent"]
 
 
 class SGDState(NamedTuple):
-    """What a descent carries.
-
-    Attributes:
-      params: the present ones.
-      optimizer: what it remembers of earlier releases.
-      step: how many steps were made.
-      evidence: what was noted of the releases.
-      clip_norm: of the next step, where it follows the norms.
-    """
+    """Parameters, what the optimiser remembers of earlier releases, and what was noted of them."""
 
     params: Params
     optimizer: Tree
     step: Array
     evidence: Evidence | None
-    clip_norm: Array
 
 
 class SGDInfo(NamedTuple):
@@ -75,8 +65,7 @@ class SGD(OneRelease):
     Args:
       release: the engine: sampling, clip and noise.
       optimizer: an optax transformation of that mean gradient.
-      clip_schedule: factor of the clip norm at each step; or `FollowedNorms`, under which it
-        follows what releases say of the records' norms. The noise follows the clip norm, so that
+      clip_schedule: factor of the clip norm at each step. The noise follows the clip norm, so that
         every step costs the same.
 
     Reference:
@@ -85,17 +74,7 @@ class SGD(OneRelease):
     """
 
     optimizer: optax.GradientTransformation
-    clip_schedule: Schedule | FollowedNorms = field(default_factory=Constant)
-
-    def __post_init__(self) -> None:
-        is_followed = isinstance(self.clip_schedule, FollowedNorms)
-        if is_followed and not (
-            self.release.is_private and isinstance(self.release.clipping, Flat)
-        ):
-            raise InvalidArgumentError(
-                "clip_schedule must be a schedule where norms are not counted, which is without"
-                f" noise and for rules other than Flat(); got {self.clip_schedule!r}. Leave it out."
-            )
+    clip_schedule: Schedule = field(default_factory=Constant)
 
     @classmethod
     def for_table(cls, settings: TableSettings) -> Self:
@@ -115,7 +94,7 @@ def descent(
     model: Model,
     release: GaussianSum,
     optimizer: optax.GradientTransformation,
-    clip_schedule: Schedule | FollowedNorms,
+    clip_schedule: Schedule,
 ) -> tuple[Callable[[Key], SGDState], Callable[[Key, SGDState, Record], tuple[SGDState, SGDInfo]]]:
     """Returns ``init`` and ``step`` of an optimiser on the private gradient of a model's potential.
 
@@ -129,13 +108,10 @@ def descent(
         params = objective.init(key)
         memory = optimizer.init(_tree.at_least_float32(params))
         evidence = first_evidence(params, release, model)
-        clip_norm = jnp.asarray(release.clip_norm, jnp.float32)
-        return SGDState(params, memory, jnp.zeros((), jnp.int32), evidence, clip_norm)
+        return SGDState(params, memory, jnp.zeros((), jnp.int32), evidence)
 
     def step(key: Key, state: SGDState, records: Record) -> tuple[SGDState, SGDInfo]:
-        clip_norm, next_norm = state.clip_norm, state.clip_norm
-        if not isinstance(clip_schedule, FollowedNorms):
-            clip_norm = scheduled_clip_norm(release, clip_schedule, state.step)
+        clip_norm = scheduled_clip_norm(release, clip_schedule, state.step)
         gradient, evidence = noted_gradient(
             key,
             release,
@@ -149,9 +125,7 @@ def descent(
         params = _tree.at_least_float32(state.params)
         updates, memory = optimizer.update(mean, state.optimizer, params)
         moved = optax.apply_updates(state.params, updates)
-        if isinstance(clip_schedule, FollowedNorms) and evidence is not None:
-            next_norm = clip_schedule.moved(state.clip_norm, evidence.latest, state.step)
-        return SGDState(moved, memory, state.step + 1, evidence, next_norm), SGDInfo()
+        return SGDState(moved, memory, state.step + 1, evidence), SGDInfo()
 
     return init, step
 
