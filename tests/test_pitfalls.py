@@ -21,7 +21,7 @@ from tacit.inference.method import objective_of, potential_gradient
 from tacit.privacy.accounting import CLTApproximation
 from tacit.privacy.budget import InMemoryLedger
 from tacit.privacy.cost import count_releases
-from tacit.privacy.mechanism import GaussianSum
+from tacit.privacy.mechanism import Counted, GaussianSum
 from tacit.rng import seeded_key
 
 TESTS = Path(__file__).parent
@@ -204,7 +204,9 @@ def test_changing_one_record_changes_the_sum_by_that_records_own_contribution(ki
 def test_with_the_engine_silenced_a_whole_fit_shows_nothing_of_the_records(monkeypatch):
     # All that leaves a run: posterior, infos, checkpoints, what progress and ledger are told.
     def silent(self, key, summation, *others):
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summation.shapes)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summation.shapes)
+        counters = jnp.zeros(len(summation.heights))
+        return Counted(zeros, counters, counters)
 
     def unnamed(checkpoint):
         return checkpoint._replace(run_id=None)  # drawn for each run

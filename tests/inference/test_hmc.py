@@ -228,8 +228,13 @@ def test_records_without_a_finite_loss_push_away_as_far_as_the_clip_lets_them(ba
     inside, outside = ({"w": jnp.zeros(2), "b": jnp.asarray(b)} for b in (0.0, 2.0))
     ends = (inside, outside) if bad_at == "new" else (outside, inside)
     quiet = dataclasses.replace(method, gradient=engine(1e-6, small), ratio=engine(1e-6, small))
-    log_ratio, variance = quiet._log_ratio(
-        jax.random.key(0), objective_of(cliff), ends, records, record_key=jax.random.key(1)
+    log_ratio, variance, _ = quiet._log_ratio(
+        jax.random.key(0),
+        objective_of(cliff),
+        ends,
+        records,
+        record_key=jax.random.key(1),
+        evidence=None,
     )
     # Eight records, a clip of one for each unit of distance, a distance of two.
     assert float(log_ratio) == pytest.approx(sign * 16, rel=1e-4)
@@ -238,8 +243,13 @@ def test_records_without_a_finite_loss_push_away_as_far_as_the_clip_lets_them(ba
 
 def test_a_proposal_that_goes_nowhere_has_a_ratio_of_one():
     here = model.init(jax.random.key(0))
-    log_ratio, variance = method._log_ratio(
-        jax.random.key(0), objective_of(model), (here, here), records, record_key=jax.random.key(1)
+    log_ratio, variance, _ = method._log_ratio(
+        jax.random.key(0),
+        objective_of(model),
+        (here, here),
+        records,
+        record_key=jax.random.key(1),
+        evidence=None,
     )
     assert float(log_ratio) == float(variance) == 0.0
 

@@ -89,7 +89,7 @@ def first_evidence(
 ) -> Evidence | None:
     """Returns evidence without a release; None where there will be nothing to note.
 
-    Without noise there is nothing to tell. Norms are counted by the rule `Flat`. Points and
+    Without noise no posterior has to be made, and norms are counted by the rule `Flat`. Points and
     gradients are noted where a posterior can be made of them: not where a model has too many
     parameters, and not where its description has hidden layers, for no quadratic fits a network.
 
@@ -101,7 +101,7 @@ def first_evidence(
     size = _tree.size(params)
     if size > MAX_PARAMETERS or has_hidden_layers(model):
         size = 0
-    if not release.is_private or not (size or isinstance(release.clipping, Flat)):
+    if not (release.is_private if size else isinstance(release.clipping, Flat)):
         return None
     return no_evidence(num_rows=_NUM_BLOCKS, size=size)
 

@@ -316,11 +316,7 @@ class ProgramSVI:
             if self.key_impl is not None:
                 rng_key = jax.random.key(jax.random.bits(rng_key), impl=self.key_impl)
             params = model.init(key)
-            if is_aligned:
-                (drawn, *_) = jax.eval_shape(model.draws, params, rng_key)
-                evidence = first_evidence(drawn, self.release)
-            else:
-                evidence = only_norms(first_evidence(params, self.release))
+            evidence = self._first_evidence(model, params, rng_key)
             start = jnp.zeros((), jnp.int32)
             return StepState(self.optim.init(params), rng_key, start, params, evidence)
 
@@ -370,6 +366,13 @@ class ProgramSVI:
             evidence=evidence_of,
             engine=self.release,
         )
+
+    def _first_evidence(self, model: SplitProgram, params: Params, key: Key) -> Evidence | None:
+        """Returns room for what steps will note: of the draw that records see, or of norms only."""
+        if model.latents is None:
+            return only_norms(first_evidence(params, self.release))
+        (drawn, *_) = jax.eval_shape(model.draws, params, key)
+        return first_evidence(drawn, self.release)
 
     def _due_loss(self, step: Array, loss_on: Callable[[GaussianSum], Scalar]) -> Scalar:
         """The loss, released at the steps at which one is due; NaN at others."""
