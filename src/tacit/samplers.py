@@ -24,6 +24,7 @@ __all__ = [
     "LowRankGaussian",
     "Points",
     "Sampler",
+    "ShrunkGaussian",
     "sampler_from_spec",
     "sampler_spec",
 ]
@@ -143,6 +144,50 @@ class LowRankGaussian:
             return (mean + std * e + jnp.tensordot(z, factors, axes=1)).astype(mean.dtype)
 
         return jax.tree.map(leaf, kept["mean"], kept["std"], kept["factors"], noise)
+
+
+@part(Sampler)
+@dataclass(frozen=True, kw_only=True)
+class ShrunkGaussian:
+    """A retained state is ``{"mean", "std", "factors"}``: less variance along a few directions.
+
+    The covariance is ``R^2`` between standard deviations on both sides, ``diag(std) R^2 diag(std)``
+    with ``R = I - factors^T factors``, over all parameters together; every leaf of ``factors`` has
+    the rank as its first axis. Every precision that is diagonal plus low rank has a covariance of
+    this form (`tacit.Laplace` of large models), where `LowRankGaussian` adds variance.
+
+    Example:
+      >>> kept = {"mean": jnp.zeros(2), "std": jnp.ones(2), "factors": jnp.array([[1.0, 0.0]])}
+      >>> float(ShrunkGaussian(rank=1).draw(seeded_key(0), kept)[0])
+      0.0
+    """
+
+    rank: int
+
+    def __post_init__(self) -> None:
+        _check.positive_integer(rank=self.rank)
+
+    @property
+    def min_draws(self) -> int:
+        """A hundred: one draw of a Gaussian is not a prediction of it."""
+        return _NUM_GAUSSIAN_DRAWS
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of the model's parameters, twice, and then ``rank`` times."""
+        return LowRankGaussian(rank=self.rank).template(model)
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Returns ``mean + std * (e - factors^T factors e)`` with ``e`` standard normal."""
+        e = _standard_normal(key, kept["mean"])
+        products = jax.tree.map(
+            lambda factors, e: factors.reshape(self.rank, -1) @ e.ravel(), kept["factors"], e
+        )
+        along = sum(jax.tree.leaves(products), start=jnp.zeros(self.rank))
+
+        def leaf(mean: Array, std: Array, factors: Array, e: Array) -> Array:
+            return (mean + std * (e - jnp.tensordot(along, factors, axes=1))).astype(mean.dtype)
+
+        return jax.tree.map(leaf, kept["mean"], kept["std"], kept["factors"], e)
 
 
 @part(Sampler)

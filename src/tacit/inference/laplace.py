@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,48 +16,37 @@ from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.evidence import MAX_PARAMETERS, PROBE, Evidence, has_hidden_layers, presence
 from tacit.inference.langevin import ScheduledNoise
-from tacit.inference.method import (
-    Kernel,
-    Objective,
-    OneRelease,
-    TableSettings,
-    declare,
-    objective_of,
-)
-from tacit.inference.quadratic import TINY, Quadratic, triangle_of
+from tacit.inference.low_rank import LowRankCurvature, LowRankReleases
+from tacit.inference.method import Kernel, OneRelease, TableSettings, declare, objective_of
+from tacit.inference.quadratic import TINY, FullCurvature
 from tacit.inference.schedules import Exponential, Schedule
 from tacit.models import Model
 from tacit.privacy.clipping import Flat
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
 from tacit.rng import seeded_key
-from tacit.samplers import FullGaussian
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["Laplace"]
 
 _LARGEST = 512
-"""The most parameters: a record's curvature has 131 328 numbers then."""
+"""The most parameters whose curvature is released as a whole: 131 328 numbers of a record."""
 
-_MOST_KEPT = 256
-"""How many releases are kept; a longer run forgets its first ones. It is fewer where a curvature is
-large: 32 at 512 parameters."""
-
-_KEPT_NUMBERS = 2**22
-"""How many numbers of curvatures are kept in all: 16 MB."""
+_RANK = 8
+"""How many directions stand for a larger one."""
 
 _NUM_DIRECT = 4
 """How many releases are made at the point itself, before others explore around it."""
 
 _CHUNK_NUMBERS = 2**22
-"""How many numbers of per-record curvatures are held at once: 16 MB."""
+"""How many numbers of records are held at once: 16 MB."""
 
 
 class LaplaceState(NamedTuple):
     """The present point, and what was released on the way there."""
 
     params: Params
-    releases: Evidence
+    releases: Evidence | LowRankReleases
 
 
 class LaplaceInfo(NamedTuple):
@@ -153,11 +142,13 @@ class Laplace(OneRelease):
     max_step: float = 1.0
     noise_schedule: Schedule = field(default_factory=lambda: Exponential(half_life=10.0))
     exploration: float = 1.0
+    rank: int | None = None
 
     def __post_init__(self) -> None:
         _check.positive(curvature_scale=self.curvature_scale)
         _check.positive(max_step=self.max_step, infinite=True)
         _check.non_negative(exploration=self.exploration)
+        _check_rank(self.rank)
         if not isinstance(self.release.clipping, Flat):
             raise InvalidArgumentError(
                 "release.clipping must be Flat(): gradient and curvature share one clip; got"
@@ -166,11 +157,16 @@ class Laplace(OneRelease):
 
     @classmethod
     def non_private(
-        cls, *, sampling: Sampling, max_step: float = 1.0, chunk_size: int | None = None
+        cls,
+        *,
+        sampling: Sampling,
+        max_step: float = 1.0,
+        rank: int | None = None,
+        chunk_size: int | None = None,
     ) -> Self:
         """Returns the plain method: no clip, no noise, epsilon infinite."""
         release = GaussianSum.non_private(sampling=sampling, chunk_size=chunk_size)
-        return cls(release=release, max_step=max_step)
+        return cls(release=release, max_step=max_step, rank=rank)
 
     @classmethod
     def for_table(cls, settings: TableSettings) -> Self:
@@ -185,6 +181,7 @@ class Laplace(OneRelease):
         *,
         quantile: float = 0.99,
         curvature_scale: float = 3.0,
+        rank: int | None = None,
         seed: int = 1,
     ) -> float:
         """Returns the clip norm that leaves this share of synthetic records as they are.
@@ -200,16 +197,25 @@ class Laplace(OneRelease):
           synthetic: made by `tacit.inference.synthetic_records`, or public.
           quantile: the share that is not clipped.
           curvature_scale: that of the method.
+          rank: that of the method. Directions are the steepest ones of the synthetic records.
           seed: of the eight starts at which norms are taken.
         """
         _check.fraction(quantile=quantile, one=False)
-        query = functools.partial(_gradient_and_curvature, objective_of(model))
-        keys = jax.random.split(seeded_key(seed), _tree.num_records(synthetic))
+        _check_rank(rank)
+        num_records = _tree.num_records(synthetic)
+        form = _form_of(model, rank, num_records=num_records, batch_noise=0.0)
+        keys = jax.random.split(seeded_key(seed), num_records)
+        chunk = max(1, _CHUNK_NUMBERS // form.num_numbers)
 
         @jax.jit
         def norms(start: Params) -> Array:
-            gradients, curvatures = jax.vmap(query, in_axes=(None, 0, 0))(start, synthetic, keys)
-            g, h = jnp.sum(gradients**2, axis=1), jnp.sum(curvatures**2, axis=1)
+            releases = form.foreseen(start, synthetic, keys)
+
+            def squares(each: tuple[Record, Key]) -> tuple[Array, Array]:
+                gradient, curvature = form.numbers(start, releases, *each)
+                return jnp.sum(gradient**2), _square(curvature)
+
+            g, h = jax.lax.map(squares, (synthetic, keys), batch_size=chunk)
             # The least C with  g + (curvature_scale / C)^2 h <= C^2.
             return jnp.sqrt((g + jnp.sqrt(g**2 + 4 * curvature_scale**2 * h)) / 2)
 
@@ -239,160 +245,135 @@ class Laplace(OneRelease):
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
-        objective = objective_of(model)
-        dim = _size_of(model)
         rate = self.release.sampling.inclusion_rate
-        fit = functools.partial(
-            Quadratic.near,
-            objective=objective,
+        form = _form_of(
+            model,
+            self.rank,
             num_records=self.release.sampling.public_records,
             batch_noise=(1 - rate) / rate,
         )
 
         def init(key: Key) -> LaplaceState:
-            return LaplaceState(objective.init(key), _no_releases(dim))
+            return LaplaceState(form.objective.init(key), form.nothing_yet())
 
         def step(
             key: Key, state: LaplaceState, records: Record
         ) -> tuple[LaplaceState, LaplaceInfo]:
             flat, unflat = ravel_pytree(_tree.at_least_float32(state.params))
-            asked = flat + self._excursion(state, fit)
-            releases = self._released(key, objective, unflat(asked), state.releases, records)
-            quadratic = fit(releases, state.params)
+            asked = flat + self._excursion(form, state)
+            releases = self._released(key, form, unflat(asked), state.releases, records)
+            quadratic = form.near(releases, state.params)
             offset = quadratic.mean - flat
             length = quadratic.length(offset)
             offset = offset * jnp.minimum(1.0, self.max_step / jnp.maximum(length, TINY))
+            offset = jnp.where(releases.num_steps < form.num_blind, 0.0, offset)
             moved = jax.tree.map(
                 lambda w, new: new.astype(w.dtype), state.params, unflat(flat + offset)
             )
             multiplier = self._noise.multiplier(state.releases.num_steps)
             return LaplaceState(moved, releases), LaplaceInfo(multiplier, length)
 
-        def retain(state: LaplaceState) -> Tree:
-            precision = fit(state.releases, state.params).precision
-            unflat = ravel_pytree(_tree.at_least_float32(state.params))[1]
-            # The inverse of the precision is root root^T; columns are the leading axis.
-            whitening = jnp.linalg.cholesky(precision)
-            columns = jax.scipy.linalg.solve_triangular(whitening, jnp.eye(dim), lower=True)
-            root = jax.tree.map(
-                lambda w, leaf: leaf.astype(w.dtype), state.params, jax.vmap(unflat)(columns)
-            )
-            return {"mean": state.params, "root": root}
-
-        is_quadratic = dim <= MAX_PARAMETERS and not has_hidden_layers(model)
+        is_quadratic = form.dim <= MAX_PARAMETERS and not has_hidden_layers(model)
         is_noted = self.release.is_private and is_quadratic
         return Kernel(
             init,
             step,
-            retain,
-            FullGaussian(),
-            evidence=lambda state: _in_order(state.releases) if is_noted else None,
+            lambda state: form.kept(state.releases, state.params),
+            form.sampler,
+            evidence=lambda state: form.evidence(state.releases) if is_noted else None,
             engine=self.release,
         )
 
-    def _excursion(self, state: LaplaceState, fit: Callable[..., Quadratic]) -> Array:
+    def _excursion(self, form: Any, state: LaplaceState) -> Array:
         """Returns how far from the present point a step asks; no record and no secret is in it."""
         flat, _ = ravel_pytree(_tree.at_least_float32(state.params))
-        if not self.exploration or not self.release.is_private:
+        if not self.exploration or not self.release.is_private or not form.explores:
             return jnp.zeros_like(flat)
-        step, quadratic = state.releases.num_steps, fit(state.releases, state.params)
+        step, quadratic = state.releases.num_steps, form.near(state.releases, state.params)
         normal = jax.random.normal(jax.random.fold_in(seeded_key(0), step // 2), flat.shape)
-        whitening = jnp.linalg.cholesky(quadratic.precision)
-        offset = jax.scipy.linalg.solve_triangular(whitening.T, normal, lower=False)
-        offset = self.exploration * jnp.where(step % 2 == 0, offset, -offset)
+        offset = self.exploration * quadratic.draw(normal)
+        offset = jnp.where(step % 2 == 0, offset, -offset)
         longest = self.max_step / jnp.maximum(quadratic.length(offset), TINY)
         # With few releases there is no posterior yet.
         return jnp.where(step < _NUM_DIRECT, 0.0, offset * jnp.minimum(1.0, longest))
 
-    def _released(
-        self, key: Key, objective: Objective, params: Params, releases: Evidence, records: Record
-    ) -> Evidence:
+    def _released(self, key: Key, form: Any, params: Params, releases: Any, records: Record) -> Any:
         """Makes one release and notes it."""
         noise = self._noise
-        dim = releases.points.shape[1]
         probe = PROBE * self.release.clip_norm if self.release.is_private else 0.0
+        releases = form.prepared(releases)
 
-        def query(record: Record, key: Key) -> tuple[Array, Array, Array]:
-            gradient, curvature = _gradient_and_curvature(objective, params, record, key)
-            return gradient, self.scale * curvature, probe * presence(record)
+        def query(record: Record, key: Key) -> tuple[Array, Tree, Array]:
+            gradient, curvature = form.numbers(params, releases, record, key)
+            scaled = jax.tree.map(lambda leaf: self.scale * leaf, curvature)
+            return gradient, scaled, probe * presence(record)
 
-        chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // (dim * (dim + 1)))
+        chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // form.num_numbers)
         release = replace(self.release, chunk_size=chunk)
         multiplier = noise.override(releases.num_steps)
         found = release(key, query, records, noise_multiplier=multiplier)
         gradient, curvature, total = found
         variance = release.noise_variance(noise_multiplier=multiplier)
-        row = releases.num_steps % len(releases.counts)
+        evidence = form.evidence_in(releases)
+        row = releases.num_steps % len(evidence.counts)
         num_records = release.sampling.public_records
 
         def noted(column: Array | None, value: Array | Scalar | float) -> Array:
             assert column is not None
             return column.at[row].set(value)
 
-        return Evidence(
-            noted(releases.points, ravel_pytree(_tree.at_least_float32(params))[0]),
-            noted(releases.gradients, gradient),
-            noted(releases.variances, variance),
-            noted(releases.shares, total / (probe * num_records) if probe else jnp.nan),
-            noted(releases.counts, 1.0),
-            releases.num_steps + 1,
-            noted(releases.curvatures, curvature / self.scale),
-            noted(releases.curvature_variances, variance / self.scale**2),
+        evidence = evidence._replace(
+            points=noted(evidence.points, ravel_pytree(_tree.at_least_float32(params))[0]),
+            gradients=noted(evidence.gradients, gradient),
+            variances=noted(evidence.variances, variance),
+            shares=noted(evidence.shares, total / (probe * num_records) if probe else jnp.nan),
+            counts=noted(evidence.counts, 1.0),
+            num_steps=evidence.num_steps + 1,
+            curvature_variances=noted(evidence.curvature_variances, variance / self.scale**2),
         )
+        curvature = jax.tree.map(lambda leaf: leaf / self.scale, curvature)
+        return form.noted(releases, curvature, evidence, row)
 
 
 def joint_norm(method: Laplace, model: Model, params: Params) -> Callable[[Record, Key], Scalar]:
-    """Returns what is clipped of one record: the norm of gradient and scaled curvature together."""
-    objective = objective_of(model)
+    """Returns what is clipped of one record: the norm of gradient and scaled curvature together.
+
+    Of a low-rank curvature it takes the directions of the first release, which are random.
+    """
+    form = _form_of(model, method.rank, num_records=1, batch_noise=0.0)
+    releases = form.prepared(form.nothing_yet())
 
     def norm(record: Record, key: Key) -> Scalar:
-        gradient, curvature = _gradient_and_curvature(objective, params, record, key)
-        return jnp.sqrt(jnp.sum(gradient**2) + jnp.sum((method.scale * curvature) ** 2))
+        gradient, curvature = form.numbers(params, releases, record, key)
+        return jnp.sqrt(jnp.sum(gradient**2) + method.scale**2 * _square(curvature))
 
     return norm
 
 
-def _size_of(model: Model) -> int:
+def _form_of(model: Model, rank: int | None, *, num_records: int, batch_noise: float) -> Any:
+    """Returns what of the curvature is released, for a model of its size."""
     dim = _tree.size(jax.eval_shape(model.init, seeded_key(0)))
-    if dim > _LARGEST:
+    settings: dict[str, Any] = {
+        "objective": objective_of(model),
+        "dim": dim,
+        "num_records": num_records,
+        "batch_noise": batch_noise,
+    }
+    if rank is None and dim <= _LARGEST:
+        return FullCurvature(**settings)
+    rank = _RANK if rank is None else rank
+    if not rank < dim:
         raise InvalidArgumentError(
-            f"model must have at most {_LARGEST} parameters for Laplace, which releases the whole"
-            f" curvature; got {dim}. Fit fewer features, fit only the last layer, on fixed"
-            " features (tacit.models.extract_features), or use SGLD or VI."
+            f"rank must be less than the number of parameters, {dim}; got {rank}. Leave it out,"
+            f" and the whole curvature of up to {_LARGEST} parameters is released."
         )
-    return dim
+    return LowRankCurvature(rank=rank, **settings)
 
 
-def _no_releases(dim: int) -> Evidence:
-    size = dim * (dim + 1) // 2
-    num_kept = min(_MOST_KEPT, _KEPT_NUMBERS // size)
-    vectors, row = jnp.zeros((num_kept, dim)), jnp.zeros(num_kept)
-    curvatures = jnp.zeros((num_kept, size))
-    return Evidence(vectors, vectors, row, row, row, jnp.zeros((), jnp.int32), curvatures, row)
+def _check_rank(rank: int | None) -> None:
+    if rank is not None:
+        _check.positive_integer(rank=rank)
 
 
-def _in_order(releases: Evidence) -> Evidence:
-    """Returns the releases from first to last; a long run writes over its first ones."""
-    num_steps, num_kept = releases.num_steps, len(releases.counts)
-    first = jnp.where(num_steps > num_kept, num_steps % num_kept, 0)
-    rows: Evidence = jax.tree.map(
-        lambda leaf: jnp.roll(leaf, -first, axis=0) if leaf.ndim else leaf, releases
-    )
-    return rows
-
-
-def _gradient_and_curvature(
-    objective: Objective, params: Params, record: Record, key: Key
-) -> tuple[Array, Array]:
-    """Returns one record's gradient and Hessian, the latter as its isometric upper triangle."""
-    flat, unflat = ravel_pytree(_tree.at_least_float32(params))
-
-    def gradient(flat: Array) -> tuple[Array, Array]:
-        def loss(flat: Array) -> Scalar:
-            return objective.record_loss(unflat(flat), None, record, key)
-
-        found = jax.grad(loss)(flat)
-        return found, found
-
-    hessian, found = jax.jacfwd(gradient, has_aux=True)(flat)
-    return found, triangle_of((hessian + hessian.T) / 2)
+def _square(tree: Tree) -> Array:
+    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))
