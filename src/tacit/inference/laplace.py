@@ -1,6 +1,5 @@
 """Private Laplace approximation: Newton's method on released gradients and curvatures."""
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,9 @@ from jax.flatten_util import ravel_pytree
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.evidence import MAX_PARAMETERS, PROBE, Evidence, has_hidden_layers, presence
+from tacit.inference.few_directions import LowRankReleases
 from tacit.inference.langevin import ScheduledNoise
-from tacit.inference.low_rank import LowRankCurvature, LowRankReleases
+from tacit.inference.low_rank import LowRankCurvature
 from tacit.inference.method import Kernel, OneRelease, TableSettings, declare, objective_of
 from tacit.inference.quadratic import TINY, FullCurvature
 from tacit.inference.schedules import Exponential, Schedule
@@ -32,7 +32,7 @@ __all__ = ["Laplace"]
 _LARGEST = 512
 """The most parameters whose curvature is released as a whole: 131 328 numbers of a record."""
 
-_RANK = 8
+_RANK = 4
 """How many directions stand for a larger one."""
 
 _NUM_DIRECT = 4
@@ -261,12 +261,12 @@ class Laplace(OneRelease):
         ) -> tuple[LaplaceState, LaplaceInfo]:
             flat, unflat = ravel_pytree(_tree.at_least_float32(state.params))
             asked = flat + self._excursion(form, state)
-            releases = self._released(key, form, unflat(asked), state.releases, records)
+            releases = form.prepared(state.releases, state.params)
+            releases = self._released(key, form, unflat(asked), releases, records)
             quadratic = form.near(releases, state.params)
             offset = quadratic.mean - flat
             length = quadratic.length(offset)
             offset = offset * jnp.minimum(1.0, self.max_step / jnp.maximum(length, TINY))
-            offset = jnp.where(releases.num_steps < form.num_blind, 0.0, offset)
             moved = jax.tree.map(
                 lambda w, new: new.astype(w.dtype), state.params, unflat(flat + offset)
             )
@@ -274,12 +274,14 @@ class Laplace(OneRelease):
             return LaplaceState(moved, releases), LaplaceInfo(multiplier, length)
 
         is_quadratic = form.dim <= MAX_PARAMETERS and not has_hidden_layers(model)
+        is_quadratic = is_quadratic and isinstance(form, FullCurvature)
         is_noted = self.release.is_private and is_quadratic
         return Kernel(
             init,
             step,
             lambda state: form.kept(state.releases, state.params),
             form.sampler,
+            own_noise=form.own_noise,
             evidence=lambda state: form.evidence(state.releases) if is_noted else None,
             engine=self.release,
         )
@@ -287,7 +289,9 @@ class Laplace(OneRelease):
     def _excursion(self, form: Any, state: LaplaceState) -> Array:
         """Returns how far from the present point a step asks; no record and no secret is in it."""
         flat, _ = ravel_pytree(_tree.at_least_float32(state.params))
-        if not self.exploration or not self.release.is_private or not form.explores:
+        if isinstance(state.releases, LowRankReleases):
+            return form.offset(state.releases, state.params)
+        if not self.exploration or not self.release.is_private:
             return jnp.zeros_like(flat)
         step, quadratic = state.releases.num_steps, form.near(state.releases, state.params)
         normal = jax.random.normal(jax.random.fold_in(seeded_key(0), step // 2), flat.shape)
@@ -301,7 +305,6 @@ class Laplace(OneRelease):
         """Makes one release and notes it."""
         noise = self._noise
         probe = PROBE * self.release.clip_norm if self.release.is_private else 0.0
-        releases = form.prepared(releases)
 
         def query(record: Record, key: Key) -> tuple[Array, Tree, Array]:
             gradient, curvature = form.numbers(params, releases, record, key)
@@ -341,7 +344,7 @@ def joint_norm(method: Laplace, model: Model, params: Params) -> Callable[[Recor
     Of a low-rank curvature it takes the directions of the first release, which are random.
     """
     form = _form_of(model, method.rank, num_records=1, batch_noise=0.0)
-    releases = form.prepared(form.nothing_yet())
+    releases = form.nothing_yet()
 
     def norm(record: Record, key: Key) -> Scalar:
         gradient, curvature = form.numbers(params, releases, record, key)
@@ -352,7 +355,8 @@ def joint_norm(method: Laplace, model: Model, params: Params) -> Callable[[Recor
 
 def _form_of(model: Model, rank: int | None, *, num_records: int, batch_noise: float) -> Any:
     """Returns what of the curvature is released, for a model of its size."""
-    dim = _tree.size(jax.eval_shape(model.init, seeded_key(0)))
+    shapes = jax.eval_shape(model.init, seeded_key(0))
+    dim = _tree.size(shapes)
     settings: dict[str, Any] = {
         "objective": objective_of(model),
         "dim": dim,
@@ -362,17 +366,21 @@ def _form_of(model: Model, rank: int | None, *, num_records: int, batch_noise: f
     if rank is None and dim <= _LARGEST:
         return FullCurvature(**settings)
     rank = _RANK if rank is None else rank
-    if not rank < dim:
+    # A last layer has the outputs as the last axis of weights and biases.
+    lasts = {leaf.shape[-1] if leaf.shape else 1 for leaf in jax.tree.leaves(shapes)}
+    num_outputs = lasts.pop() if len(lasts) == 1 else 1
+    if not rank * num_outputs < dim:
         raise InvalidArgumentError(
-            f"rank must be less than the number of parameters, {dim}; got {rank}. Leave it out,"
-            f" and the whole curvature of up to {_LARGEST} parameters is released."
+            f"rank must be less than the number of parameters of an output, {dim // num_outputs};"
+            f" got {rank}. Leave it out, and the whole curvature of up to {_LARGEST} parameters is"
+            " released."
         )
-    return LowRankCurvature(rank=rank, **settings)
+    return LowRankCurvature(rank=rank, num_outputs=num_outputs, **settings)
 
 
 def _check_rank(rank: int | None) -> None:
     if rank is not None:
-        _check.positive_integer(rank=rank)
+        _check.non_negative_integer(rank=rank)
 
 
 def _square(tree: Tree) -> Array:

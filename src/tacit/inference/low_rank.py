@@ -1,36 +1,56 @@
-"""Curvature by a few directions and one number for all the others, for thousands of parameters."""
+"""Curvature by its average and a few directions, for thousands of parameters."""
 
-import math
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from tacit import _tree
 from tacit.inference.evidence import Evidence
-from tacit.inference.method import Objective
-from tacit.inference.quadratic import (
-    CHANGE,
-    LEAST_INFORMATION,
-    TINY,
-    matrix_of,
-    shares_of,
-    triangle_of,
+from tacit.inference.few_directions import (
+    FewDirections,
+    LowRankQuadratic,
+    LowRankReleases,
+    orthonormal,
+    prior_near,
+    shrinkage,
+    solved,
+    weighed,
 )
+from tacit.inference.method import Objective
+from tacit.inference.quadratic import CHANGE, TINY, matrix_of, shares_of, triangle_of
 from tacit.rng import seeded_key
-from tacit.samplers import ShrunkGaussian
+from tacit.samplers import DiagonalGaussian, ShrunkGaussian
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
-__all__ = ["LowRankCurvature", "LowRankQuadratic"]
+__all__ = ["LowRankCurvature"]
 
-_LAST_TURN = 8
-"""The directions turn after 1, 2, 4 and 8 releases, each time towards the average of what was
-released since: power iteration. Then they stay, so that what is said along them can be averaged."""
+_NUM_TURNS = 4
+"""Directions turn after 1, 2, 4 and 8 releases, each time towards the average of what was released
+since: power iteration. Then they stay, so that what is said along them can be averaged."""
 
 _NUM_FORESEEN = 4
 """How often directions turn towards those of public records."""
+
+_NUM_PROBES = 4
+"""How many random directions a trace is estimated with, in each release."""
+
+_NUM_POWERS = 2
+"""Power iterations for the steepest curvature of a record, after a first one that starts anywhere:
+the curvature of one record has as many directions as the network has outputs, or fewer."""
+
+_TRACE_SHARE = 1 / 8
+"""What the trace is multiplied with beside the rest of the curvature. A record has one trace, as
+long as everything else of its curvature together: so it hardly takes room."""
+
+_PRODUCT_SHARE = 1 / 2
+_STEEPEST_SHARE = 1 / 2
+"""Likewise for a record's steepest curvature."""
 
 _KEPT_NUMBERS = 2**23
 """How many numbers of points and of gradients are kept: 32 MB each."""
@@ -38,125 +58,85 @@ _KEPT_NUMBERS = 2**23
 _MOST_KEPT = 256
 
 
-class LowRankReleases(NamedTuple):
-    """What was released, and along which directions.
-
-    Attributes:
-      evidence: points, gradients and, as curvatures, what was released along the directions of its
-        step: the upper triangle of a matrix as large as there are directions.
-      levels: ``(num_kept,)``, the curvature along a random direction across these.
-      directions: ``(rank, d)``, orthonormal; those of the last release.
-      products: ``(rank, d)``, the sum of what the curvature made of them since they last turned.
-      turned_at: the first release along them.
-    """
-
-    evidence: Evidence
-    levels: Array
-    directions: Array
-    products: Array
-    turned_at: Array
-
-    @property
-    def num_steps(self) -> Array:
-        """How many releases there were."""
-        return self.evidence.num_steps
-
-
-class LowRankQuadratic(NamedTuple):
-    """The posterior given the releases, as if the loss were quadratic.
-
-    Attributes:
-      mean: of the posterior, flat.
-      diagonal: of its precision, across the directions.
-      factors: ``(rank, d)``; the precision is the diagonal plus ``factors^T factors``.
-      curvature: of the loss of one record, on average.
-    """
-
-    mean: Array
-    diagonal: Array
-    factors: Array
-    curvature: "_Curvature"
-
-    def length(self, offset: Array) -> Scalar:
-        """The root of how much a record's loss changes, to second order."""
-        return jnp.sqrt(jnp.maximum(offset @ self.curvature.times(offset), 0.0))
-
-
-class _Curvature(NamedTuple):
-    """``level I + directions^T diag(values - level) directions``, with orthonormal directions."""
-
-    level: Scalar
-    values: Array
-    directions: Array
-
-    def times(self, vectors: Array) -> Array:
-        """The product with a vector, or with each row of a matrix."""
-        along = vectors @ self.directions.T
-        return self.level * vectors + (along * (self.values - self.level)) @ self.directions
-
-
 class _Seen(NamedTuple):
     """An estimated curvature.
 
     Attributes:
-      typical: level across the directions is the average there; what information is made of.
-      safe: level is as high as any that was not seen, as far as anyone knows: for steps.
-      raw_level: the level as released, of which noise can make a negative number.
-      noise: the standard deviation of the noise of the level.
+      typical: the averages over outputs, and across the directions.
+      steepest: as steep as any output, and any direction across, as far as the releases tell.
     """
 
-    typical: _Curvature
-    safe: _Curvature
-    raw_level: Scalar
-    noise: Scalar
+    typical: FewDirections
+    steepest: FewDirections
 
 
 @dataclass(frozen=True, kw_only=True)
 class LowRankCurvature:
     """What `Laplace` releases of a curvature that is too large to be released as a whole.
 
-    A record gives, beside its gradient, the products ``H_i v`` of its Hessian with ``rank``
-    orthonormal directions, and one number, ``u' H_i u`` for a fresh random direction ``u`` across
-    them. Directions and ``u`` are public before the release: they come from earlier releases and
-    from a public key. Averages of the products turn the directions towards the steepest ones (power
-    iteration), and the number tells the average curvature of all the others.
+    Curvature is taken to be the same for all outputs: an average level, and other values along
+    ``rank`` directions of the parameters of an output. Beside its gradient, a record gives
 
-    A direction counts only where its curvature stands out from the noise; the budget decides how
-    many do. All directions that do not are given one common level.
+    * the products of its Hessian with the directions, summed over outputs (Hutchinson). Averages
+      of them turn the directions towards the steepest ones (power iteration);
+    * the trace of its Hessian across the directions, and the steepest curvature there. The sum of
+      the latter bounds how steep the loss of all records is.
 
-    What is approximated, beside the quadratic: directions that were not found are thought to be
-    alike. Those along which records say less than the average are known less well than the
-    covariance says; the prior bounds by how much. Steps do not rely on it: where all ``rank``
-    directions stand out, they take the least of these curvatures for the others.
+    All directions are public before the release: they come from earlier releases and from public
+    keys. A direction counts only where its curvature stands out from the noise.
+
+    With noise of variance ``s^2`` on all gradients together, a direction of curvature ``a`` keeps
+    the share ``a / (a + s^2)`` of its information. Steps descend the potential whose gradients are
+    multiplied with these shares, as fast as the steepest curvature allows, with the momentum for
+    that (Nesterov). Across the directions the share is that of the steepest curvature, because
+    records lie along steep directions: flatter ones get more noise than single parameters should
+    have, and predictions hardly see it. The covariance takes the average there.
 
     Args:
       objective: of the model.
       dim: number of parameters.
-      rank: number of directions.
+      num_outputs: the last axis of all parameters; one where they have none in common.
+      rank: number of directions; zero is allowed.
       num_records: the public number of records.
       batch_noise: ``(1 - q) / q`` for batches of inclusion rate ``q``.
     """
 
     objective: Objective
     dim: int
+    num_outputs: int
     rank: int
     num_records: int
     batch_noise: float
 
-    num_blind: ClassVar[int] = 4
-    """Releases before the first step: until the steepest directions are found, any is too long."""
-
-    explores: ClassVar[bool] = False
+    @property
+    def sampler(self) -> ShrunkGaussian | DiagonalGaussian:
+        """Draws from the posterior."""
+        if not self.rank:
+            return DiagonalGaussian()
+        return ShrunkGaussian(rank=self.rank, num_outputs=self.num_outputs)
 
     @property
-    def sampler(self) -> ShrunkGaussian:
-        """Draws from the posterior."""
-        return ShrunkGaussian(rank=self.rank)
+    def own_noise(self) -> str:
+        """How its Gaussian counts the privacy noise."""
+        return (
+            "its Gaussian counts the privacy noise, but gives all parameters the same curvature"
+            f" outside of {self.rank} directions. Trust predictions more than single parameters"
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """How many parameters an output has."""
+        return self.dim // self.num_outputs
+
+    @property
+    def product_share(self) -> float:
+        """What products are multiplied with: sums over outputs are longer than their parts."""
+        return _PRODUCT_SHARE * self.num_outputs**-0.5
 
     @property
     def num_numbers(self) -> int:
-        """How many numbers a record is asked for."""
-        return self.dim * (self.rank + 2)
+        """How many numbers a record is asked for, or makes on the way."""
+        return self.dim * (self.rank + _NUM_PROBES + 1)
 
     def nothing_yet(self) -> LowRankReleases:
         """Returns the state before the first release; its directions are random and public."""
@@ -165,10 +145,9 @@ class LowRankCurvature:
         triangles = jnp.zeros((num_kept, self.rank * (self.rank + 1) // 2))
         zero = jnp.zeros((), jnp.int32)
         evidence = Evidence(vectors, vectors, row, row, row, zero, triangles, row)
-        start = jax.random.normal(seeded_key(0), (self.rank, self.dim))
-        return LowRankReleases(
-            evidence, row, orthonormal(start), jnp.zeros((self.rank, self.dim)), zero
-        )
+        products = jnp.zeros((self.rank, self.num_rows))
+        start = orthonormal(jax.random.normal(seeded_key(0), products.shape))
+        return LowRankReleases(evidence, row, row, start, products, zero, jnp.zeros(self.dim))
 
     def evidence_in(self, releases: LowRankReleases) -> Evidence:
         """Returns what all forms of curvature note."""
@@ -193,18 +172,30 @@ class LowRankCurvature:
 
         _, product = jax.linearize(jax.grad(loss), flat)
         start = self.nothing_yet()
-        directions = jax.lax.fori_loop(
-            0,
-            _NUM_FORESEEN,
-            lambda _, directions: orthonormal(jax.vmap(product)(directions)),
-            start.directions,
-        )
+        signs = self._signs(start)
+
+        def turned(_: int, directions: Array) -> Array:
+            return orthonormal(self._over_outputs(product, directions, signs))
+
+        directions = start.directions
+        if self.rank:
+            directions = jax.lax.fori_loop(0, _NUM_FORESEEN, turned, directions)
         return start._replace(directions=directions)
 
-    def prepared(self, releases: LowRankReleases) -> LowRankReleases:
+    def offset(self, releases: LowRankReleases, params: Params) -> Array:
+        """Returns how far from the present point the next release is made: the momentum."""
+        flat, _ = ravel_pytree(_tree.at_least_float32(params))
+        momentum = self.near(releases, params).momentum
+        return jnp.where(releases.num_steps > 0, momentum * (flat - releases.here), 0.0)
+
+    def prepared(self, releases: LowRankReleases, params: Params) -> LowRankReleases:
         """Returns the releases with the directions of the next one."""
+        flat, _ = ravel_pytree(_tree.at_least_float32(params))
+        releases = releases._replace(here=flat)
+        if not self.rank:
+            return releases
         step = releases.num_steps
-        turns = jnp.any(step == jnp.array([2**power for power in range(_LAST_TURN.bit_length())]))
+        turns = jnp.any(step == 2 ** jnp.arange(_NUM_TURNS))
         turned = orthonormal(releases.products)
         is_sound = turns & jnp.all(jnp.isfinite(turned))
         return releases._replace(
@@ -215,32 +206,64 @@ class LowRankCurvature:
 
     def numbers(
         self, params: Params, releases: LowRankReleases, record: Record, key: Key
-    ) -> tuple[Array, tuple[Array, Array]]:
-        """Returns one record's gradient, its products with the directions, and its level."""
+    ) -> tuple[Array, tuple[Array, Array, Array]]:
+        """Returns one record's gradient; its products, its trace and its steepest curvature."""
         flat, unflat = ravel_pytree(_tree.at_least_float32(params))
 
         def gradient(flat: Array) -> Array:
-            return jax.grad(lambda w: self.objective.record_loss(unflat(w), None, record, key))(
-                flat
-            )
+            def loss(flat: Array) -> Scalar:
+                return self.objective.record_loss(unflat(flat), None, record, key)
 
-        across = self._across(releases)
-        asked = jnp.concatenate([releases.directions, across[None]])
+            return jax.grad(loss)(flat)
+
+        probes = self._probes(releases)
         found, product = jax.linearize(gradient, flat)
-        products = jax.vmap(product)(asked)
-        # In this scale its noise is that of the trace, as if the whole diagonal were released.
-        level = math.sqrt(self.dim) * (products[-1] @ across)
-        return found, (products[:-1], level)
+        products = self._over_outputs(product, releases.directions, self._signs(releases))
+        across = jax.vmap(product)(probes)
+        trace = jnp.sum(across * probes) / _NUM_PROBES
+        steepest = self._across(releases, across[-1])
+        for _ in range(_NUM_POWERS):
+            unit = steepest / jnp.maximum(jnp.linalg.norm(steepest), TINY)
+            steepest = self._across(releases, product(unit))
+        return found, (
+            self.product_share * products,
+            _TRACE_SHARE * trace,
+            _STEEPEST_SHARE * jnp.linalg.norm(steepest),
+        )
 
-    def _across(self, releases: LowRankReleases) -> Array:
-        """Returns the public random direction of a step, across the others."""
+    def _over_outputs(
+        self, product: Callable[[Array], Array], directions: Array, signs: Array
+    ) -> Array:
+        """Returns estimates of the products with directions, summed over outputs (Hutchinson)."""
+
+        def one(direction: Array) -> Array:
+            found = product((direction[:, None] * signs).ravel())
+            return found.reshape(-1, self.num_outputs) @ signs
+
+        return jax.vmap(one)(directions)
+
+    def _signs(self, releases: LowRankReleases) -> Array:
+        """Returns the public random sign of each output in a step."""
+        key = jax.random.fold_in(seeded_key(2), releases.num_steps)
+        return jax.random.rademacher(key, (self.num_outputs,), jnp.float32)
+
+    def _probes(self, releases: LowRankReleases) -> Array:
+        """Returns the public random signs of a step, without what is along the directions."""
         key = jax.random.fold_in(seeded_key(1), releases.num_steps)
-        found = jax.random.normal(key, (self.dim,))
-        found = found - (releases.directions @ found) @ releases.directions
-        return found / jnp.linalg.norm(found)
+        signs = jax.random.rademacher(key, (_NUM_PROBES, self.dim), jnp.float32)
+        return jax.vmap(functools.partial(self._across, releases))(signs)
+
+    def _across(self, releases: LowRankReleases, vector: Array) -> Array:
+        """Returns a vector without what is along the directions."""
+        rows = vector.reshape(self.num_rows, self.num_outputs)
+        return (rows - releases.directions.T @ (releases.directions @ rows)).ravel()
 
     def noted(
-        self, releases: LowRankReleases, curvature: tuple[Array, Array], evidence: Evidence, row: Array
+        self,
+        releases: LowRankReleases,
+        curvature: tuple[Array, Array, Array],
+        evidence: Evidence,
+        row: Array,
     ) -> LowRankReleases:
         """Returns the releases with one more.
 
@@ -250,13 +273,15 @@ class LowRankCurvature:
           evidence: that of the releases, with what all forms of curvature note of the new one.
           row: that of the new one.
         """
-        products, level = curvature
+        products, trace, steepest = curvature
+        products = products / self.product_share
         along = products @ releases.directions.T
         assert evidence.curvatures is not None
         triangles = evidence.curvatures.at[row].set(triangle_of((along + along.T) / 2))
         return releases._replace(
             evidence=evidence._replace(curvatures=triangles),
-            levels=releases.levels.at[row].set(level / math.sqrt(self.dim)),
+            traces=releases.traces.at[row].set(trace / _TRACE_SHARE),
+            steepest=releases.steepest.at[row].set(steepest / _STEEPEST_SHARE),
             products=releases.products + products,
         )
 
@@ -268,11 +293,8 @@ class LowRankCurvature:
         rough = self._seen(releases, jnp.zeros(len(offsets))).typical
         changes = rough.times(offsets)
         far = CHANGE**2 * jnp.maximum(jnp.sum(offsets * changes, axis=1), 0.0) / self.num_records
-        seen = self._seen(releases, far)
-        typical, safe = seen.typical, seen.safe
-        # What is wrong with a slope: the curvature changed on the way, and is not the safe one.
-        wrong = (safe.level - typical.level) ** 2 * jnp.mean(offsets**2, axis=1)
-        slope_errors = far / 4 * jnp.mean(changes**2, axis=1) + wrong
+        typical, steepest = self._seen(releases, far)
+        slope_errors = far / 4 * jnp.mean(changes**2, axis=1)
         batches = self.batch_noise * typical.level
         shares = shares_of(evidence.variances + batches + slope_errors, evidence.counts)
         privacy = shares**2 @ evidence.variances
@@ -281,54 +303,70 @@ class LowRankCurvature:
         def kept(values: Array) -> Array:
             return values / (values + privacy + sampled * values)
 
-        message = safe.times(shares @ evidence.points) - shares @ evidence.gradients
-        kept_curvature = _Curvature(kept(typical.level), kept(typical.values), typical.directions)
-        prior, slope = self._prior(flat, unflat)
-        mean = _solved(
-            prior + kept_curvature.level * safe.level,
-            _factors(kept_curvature.level * safe.level, kept_curvature.values * safe.values, safe),
-            prior * flat - slope + kept_curvature.times(message),
-        )
-        known = jnp.maximum(seen.raw_level, LEAST_INFORMATION * seen.noise)
-        known = jnp.maximum(known, TINY)
-        level, values = known * kept(known), typical.values * kept(typical.values)
+        # Records lie along the steep directions: what is known there decides predictions.
+        is_found = typical.values > typical.level
+        values = jnp.where(is_found, typical.values, steepest.level)
+        share = FewDirections(kept(steepest.level), kept(values), typical.directions)
+        last = (releases.num_steps - 1) % len(evidence.counts)
+        point = evidence.points[last]
+        prior, slope = prior_near(self.objective, point, unflat, self.num_outputs)
+        stiff = weighed(share, steepest)
+        step = solved(prior, stiff, slope + share.times(evidence.gradients[last]))
+        weakest = jnp.mean(prior) + share.level * typical.level
+        ratio = jnp.sqrt((jnp.mean(prior) + stiff.level) / jnp.maximum(weakest, TINY))
+        shown = FewDirections(kept(typical.level), kept(typical.values), typical.directions)
         return LowRankQuadratic(
-            mean,
-            prior + level,
-            _factors(level, values, typical),
-            self._longest(releases, seen),
+            point - step,
+            prior,
+            weighed(shown, typical),
+            self._largest(releases, typical),
+            (ratio - 1) / (ratio + 1),
         )
 
     def _seen(self, releases: LowRankReleases, far: Array) -> _Seen:
         """Returns the average curvature along the present directions, and across them."""
-        evidence = releases.evidence
-        assert evidence.curvatures is not None and evidence.curvature_variances is not None
-        num_kept = len(evidence.counts)
-        last = releases.num_steps - 1
-        step_of_row = last - (last - jnp.arange(num_kept)) % num_kept
-        used = evidence.counts * (step_of_row >= releases.turned_at)
+        evidence, outputs = releases.evidence, self.num_outputs
+        assert evidence.curvatures is not None
+        assert evidence.curvature_variances is not None
+        used = evidence.counts * self._is_across(releases)
         noise = evidence.curvature_variances
-        size = jnp.mean(releases.levels, where=used > 0)
-        shares = shares_of(noise + far * size**2, used)
-        values, turn = jnp.linalg.eigh(matrix_of(shares @ evidence.curvatures, self.rank))
-        variance = shares**2 @ noise
-        raw_level = shares @ releases.levels
-        level_noise = jnp.sqrt(variance / self.dim)
-        rounding = jnp.maximum(1e-6 * jnp.max(jnp.abs(values)), TINY)
-        level = jnp.maximum(jnp.maximum(raw_level, level_noise), rounding)
+        trace_noise = noise / _TRACE_SHARE**2
+        size = jnp.sum(used * releases.traces) / jnp.sum(used)
+        shares = shares_of(trace_noise + far * size**2, used)
+        trace = jnp.maximum(shares @ releases.traces, jnp.sqrt(shares**2 @ trace_noise))
+        level = jnp.maximum(trace / (self.dim - self.rank * outputs), TINY)
+        error = jnp.sqrt(shares**2 @ noise) / _STEEPEST_SHARE
+        steepest = jnp.maximum(shares @ releases.steepest, 0.0) + error
+        if not self.rank:
+            none = jnp.zeros(0)
+            return _Seen(
+                FewDirections(level, none, releases.directions),
+                FewDirections(steepest, none, releases.directions),
+            )
+        noise = noise / self.product_share**2
+        sums = matrix_of(shares @ evidence.curvatures, self.rank)
+        values, turn = jnp.linalg.eigh(sums / outputs)
         # The largest eigenvalue of a symmetric matrix of noise.
-        stands_out = values > level + jnp.sqrt(2 * self.rank * variance)
+        noise_level = jnp.sqrt(2 * self.rank * (shares**2 @ noise)) / outputs
+        stands_out = values > level + noise_level
         values = jnp.where(stands_out, values, level)
+        # How much steeper the steepest output is than the average.
+        uneven = jnp.clip(outputs * steepest / trace, 1.0, outputs)
+        hidden = jnp.maximum(steepest, level + noise_level)
         directions = turn.T @ releases.directions
-        steepest = jnp.where(jnp.all(stands_out), jnp.min(values), level)
         return _Seen(
-            _Curvature(level, values, directions),
-            _Curvature(steepest, values, directions),
-            raw_level,
-            level_noise,
+            FewDirections(level, values, directions),
+            FewDirections(steepest, jnp.where(stands_out, uneven * values, hidden), directions),
         )
 
-    def _longest(self, releases: LowRankReleases, seen: _Seen) -> _Curvature:
+    def _is_across(self, releases: LowRankReleases) -> Array:
+        """Whether a release was made with the present directions."""
+        num_kept = len(releases.evidence.counts)
+        last = releases.num_steps - 1
+        step_of_row = last - (last - jnp.arange(num_kept)) % num_kept
+        return step_of_row >= releases.turned_at
+
+    def _largest(self, releases: LowRankReleases, seen: FewDirections) -> FewDirections:
         """Returns a record's average curvature where it was largest, which holds steps back.
 
         Where predictions are certain, the loss of a classifier is nearly flat, and a step that
@@ -336,58 +374,27 @@ class LowRankCurvature:
         """
         evidence = releases.evidence
         assert evidence.curvature_variances is not None
-        errors = 2 * jnp.sqrt(evidence.curvature_variances / self.dim)
-        errors = errors + 2 * math.sqrt(2 / self.dim) * jnp.abs(releases.levels)
-        # The first two were made along directions that had not been found.
-        is_told = (evidence.counts > 0) & (jnp.arange(len(errors)) >= 2)
-        largest = jnp.max(jnp.where(is_told, releases.levels - errors, 0.0))
-        ratio = jnp.maximum(largest / seen.typical.level, 1.0) / self.num_records
-        safe = seen.safe
-        return _Curvature(safe.level * ratio, safe.values * ratio, safe.directions)
-
-    def _prior(self, flat: Array, unflat: Tree) -> tuple[Array, Array]:
-        """Returns the diagonal of the prior's curvature, no element below zero, and its slope."""
-
-        def slope(flat: Array) -> Array:
-            return jax.grad(lambda w: self.objective.regulariser(unflat(w), None))(flat)
-
-        # Priors of Bayesian networks are independent; of others this takes row sums.
-        found, diagonal = jax.jvp(slope, (flat,), (jnp.ones_like(flat),))
-        return jnp.maximum(diagonal, 0.0), found
+        errors = 2 * jnp.sqrt(evidence.curvature_variances) / _TRACE_SHARE
+        is_told = evidence.counts * self._is_across(releases) > 0
+        largest = jnp.max(jnp.where(is_told, releases.traces - errors, 0.0))
+        largest = largest / (self.dim - self.rank * self.num_outputs)
+        ratio = jnp.maximum(largest / seen.level, 1.0) / self.num_records
+        return FewDirections(seen.level * ratio, seen.values * ratio, seen.directions)
 
     def kept(self, releases: LowRankReleases, params: Params) -> Tree:
         """Returns the posterior as its sampler takes it."""
         found = self.near(releases, params)
         unflat = ravel_pytree(_tree.at_least_float32(params))[1]
-        std = 1 / jnp.sqrt(found.diagonal)
-        # (I + B^T B)^(-1/2) = I - F^T F, with the same directions in F as in B.
-        lengths, turn = jnp.linalg.eigh((found.factors * std) @ (found.factors * std).T)
-        lengths = jnp.maximum(lengths, 0.0)
-        unit = turn.T @ (found.factors * std) / jnp.sqrt(jnp.maximum(lengths, TINY))[:, None]
-        factors = unit * jnp.sqrt(1 - 1 / jnp.sqrt(1 + lengths))[:, None]
-
-        def shaped(vector: Array) -> Tree:
-            return jax.tree.map(lambda w, leaf: leaf.astype(w.dtype), params, unflat(vector))
-
-        return {"mean": params, "std": shaped(std), "factors": jax.vmap(shaped)(factors)}
-
-    def evidence(self, releases: LowRankReleases) -> None:
-        """Returns nothing: beyond 128 parameters no correction is made afterwards."""
-
-
-def orthonormal(rows: Array) -> Array:
-    """Returns orthonormal rows that span the same space."""
-    found: Array = jnp.linalg.qr(rows.T)[0].T
-    return found
-
-
-def _factors(level: Scalar, values: Array, curvature: _Curvature) -> Array:
-    """Returns ``F`` with ``F^T F`` equal to what values along directions exceed a level by."""
-    return jnp.sqrt(jnp.maximum(values - level, 0.0))[:, None] * curvature.directions
-
-
-def _solved(diagonal: Array, factors: Array, right: Array) -> Array:
-    """Returns ``(diag(diagonal) + factors^T factors)^-1 right`` (Woodbury)."""
-    scaled = factors / diagonal
-    inner = jnp.eye(len(factors)) + scaled @ factors.T
-    return right / diagonal - scaled.T @ jnp.linalg.solve(inner, factors @ (right / diagonal))
+        std = 1 / jnp.sqrt(found.prior + found.known.level)
+        stds = jax.tree.map(
+            lambda w, leaf: leaf.astype(w.dtype),
+            params,
+            unflat(jnp.repeat(std, self.num_outputs)),
+        )
+        if not self.rank:
+            return {"mean": params, "std": stds}
+        factors = shrinkage(found.known.factors * std)
+        ends = np.cumsum([leaf.size // self.num_outputs for leaf in jax.tree.leaves(params)])
+        leaves = jnp.split(factors, ends[:-1], axis=1)
+        shaped = jax.tree.unflatten(jax.tree.structure(params), leaves)
+        return {"mean": params, "std": stds, "factors": shaped}

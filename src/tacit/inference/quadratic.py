@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +123,9 @@ class Quadratic(NamedTuple):
         )
         typical = jnp.mean(curvature.values)
         slope_errors = far / 4 * jnp.mean(changes**2, axis=1)
-        shares = shares_of(releases.variances + batch_noise * typical + slope_errors, releases.counts)
+        shares = shares_of(
+            releases.variances + batch_noise * typical + slope_errors, releases.counts
+        )
         privacy, batches = shares**2 @ releases.variances, batch_noise * shares @ shares
         prior = _positive(jax.hessian(regulariser)(flat))
         linear = prior @ flat - jax.grad(regulariser)(flat)
@@ -156,13 +158,15 @@ class FullCurvature:
     num_records: int
     batch_noise: float
 
-    num_blind: ClassVar[int] = 0
-    explores: ClassVar[bool] = True
-
     @property
     def sampler(self) -> FullGaussian:
         """Draws from the posterior."""
         return FullGaussian()
+
+    @property
+    def own_noise(self) -> str:
+        """How its Gaussian counts the privacy noise."""
+        return "its Gaussian counts the privacy noise"
 
     @property
     def num_numbers(self) -> int:
@@ -186,8 +190,9 @@ class FullCurvature:
         del params, records, keys
         return self.nothing_yet()
 
-    def prepared(self, releases: Evidence) -> Evidence:
+    def prepared(self, releases: Evidence, params: Params) -> Evidence:
         """Returns the releases: the next one asks for the same numbers again."""
+        del params
         return releases
 
     def numbers(
@@ -231,9 +236,7 @@ class FullCurvature:
         # The inverse of the precision is root root^T; columns are the leading axis.
         whitening = jnp.linalg.cholesky(self.near(releases, params).precision)
         columns = jax.scipy.linalg.solve_triangular(whitening, jnp.eye(self.dim), lower=True)
-        root = jax.tree.map(
-            lambda w, leaf: leaf.astype(w.dtype), params, jax.vmap(unflat)(columns)
-        )
+        root = jax.tree.map(lambda w, leaf: leaf.astype(w.dtype), params, jax.vmap(unflat)(columns))
         return {"mean": params, "root": root}
 
     def evidence(self, releases: Evidence) -> Evidence:
