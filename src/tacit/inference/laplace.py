@@ -91,6 +91,12 @@ class Laplace(OneRelease):
     directions in which the records say little, where the noise of ``H`` would hide it. The draws
     come from a public key.
 
+    That is for up to 512 parameters. Beyond, a record gives the products of its Hessian with a few
+    directions (``rank``), its trace and its steepest curvature, and the posterior has an average
+    curvature but for these directions; outputs are taken to be alike and independent. Steps are
+    then those of an accelerated gradient method, and more of them are needed: thirty. Use it for
+    predictions: what single parameters are said to be is as wrong as their curvature is uneven.
+
     Made for generalised linear models (logistic, multinomial, Poisson, negative binomial) and for
     the last layer of a network on fixed or public features: their loss is convex. ``H`` is the
     Hessian, which for these equals the generalised Gauss-Newton matrix in expectation, and exactly
@@ -115,7 +121,10 @@ class Laplace(OneRelease):
         from the mode, where they say less: they may be noisier. The default halves the noise in
         ten steps, which is a good length.
       exploration: how far from the present point later releases are made, in posterior standard
-        deviations. Without privacy they are made at the point.
+        deviations. Without privacy, and with a curvature of low rank, they are not.
+      rank: how many directions of curvature are released. None releases the whole curvature of up
+        to 512 parameters, and four directions of more. Zero leaves a level alone. Directions that
+        do not stand out of the noise are not counted, but take room inside the clip.
 
     Example:
       >>> import tacit
