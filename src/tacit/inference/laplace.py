@@ -350,7 +350,7 @@ class Laplace(OneRelease):
 def joint_norm(method: Laplace, model: Model, params: Params) -> Callable[[Record, Key], Scalar]:
     """Returns what is clipped of one record: the norm of gradient and scaled curvature together.
 
-    Of a low-rank curvature it takes the directions of the first release, which are random.
+    Of a curvature of low rank it takes the directions of the first release, which are random.
     """
     form = _form_of(model, method.rank, num_records=1, batch_noise=0.0)
     releases = form.nothing_yet()
