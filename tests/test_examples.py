@@ -7,14 +7,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-from examples import clip_bias, compare, regression_table
+from examples import clip_bias, compare, last_layers, regression_table
 
 from tacit.errors import PrivacyWarning
 
 ROOT = Path(__file__).parents[1]
 SHARED = {
     *("__init__", "census", "clip_bias", "compare", "digits", "estimator_defaults"),
-    "regression_table",
+    *("last_layers", "regression_table"),
 }
 ROBUST = {"adversarial", "certified"}
 
@@ -43,6 +43,16 @@ def test_the_last_layer_of_a_network_is_fitted_within_its_budget():
     fit, scores = importlib.import_module("examples.laplace").last_layer(num_steps=4, seed=0)
     assert float(fit.statement.epsilon) <= 1.0
     assert scores.accuracy > 0.6
+
+
+def test_the_table_of_last_layers_has_a_row_for_each_method(monkeypatch):
+    chosen = {key: last_layers.METHODS[key] for key in [(370, "SGLD"), (1450, "Laplace, rank 4")]}
+    monkeypatch.setattr(last_layers, "METHODS", chosen)
+    rows = last_layers.table(epsilons=(8.0,), num_seeds=1)
+    accuracies = [float(row.split("|")[4]) for row in rows]
+    assert len(accuracies) == 2
+    # One in ten by chance.
+    assert min(accuracies) > 0.5
 
 
 def test_a_small_clip_moves_the_optimum_and_a_large_one_does_not():

@@ -20,8 +20,9 @@ from tacit import cli
 from tacit.inference.method import objective_of, potential_gradient
 from tacit.privacy.accounting import CLTApproximation
 from tacit.privacy.budget import InMemoryLedger
+from tacit.privacy.clipping.slack import Counted
 from tacit.privacy.cost import count_releases
-from tacit.privacy.mechanism import Counted, GaussianSum
+from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
 
 TESTS = Path(__file__).parent

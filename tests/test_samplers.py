@@ -14,12 +14,19 @@ from tacit.samplers import (
     FullGaussian,
     LowRankGaussian,
     Points,
+    ShrunkGaussian,
     sampler_from_spec,
     sampler_spec,
 )
 
 NUM_DRAWS = 40_000
-SAMPLERS = [Points(), DiagonalGaussian(), LowRankGaussian(rank=2), FullGaussian()]
+SAMPLERS = [
+    Points(),
+    DiagonalGaussian(),
+    LowRankGaussian(rank=2),
+    ShrunkGaussian(rank=2),
+    FullGaussian(),
+]
 
 
 def classifier():
@@ -82,6 +89,25 @@ def test_low_rank_draws_correlate_parameters_across_leaves():
     found_mean, found_cov = moments(LowRankGaussian(rank=2), kept)
     wanted = np.diag(std**2) + factors.T @ factors
     assert_within_five_sigma(found_mean, found_cov, np.array([1.0, -2.0, 0.5]), wanted)
+
+
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_shrunk_draws_have_the_covariance_that_the_docstring_states(num_outputs):
+    generator = np.random.default_rng(2)
+    factors = generator.normal(size=(2, 3)).astype(np.float32) / 2
+    std = np.array([0.3, 1.0, 0.5], np.float32)
+    mean = np.arange(3 * num_outputs, dtype=np.float32).reshape(3, num_outputs)
+    stds = np.repeat(std[:, None], num_outputs, axis=1)
+    kept = {
+        "mean": {"a": mean[:1], "b": mean[1:]},
+        "std": {"a": stds[:1], "b": stds[1:]},
+        "factors": {"a": factors[:, :1], "b": factors[:, 1:]},
+    }
+    sampler = ShrunkGaussian(rank=2, num_outputs=num_outputs)
+    found_mean, found_cov = moments(sampler, jax.tree.map(jnp.asarray, kept))
+    root = np.diag(std) @ (np.eye(3) - factors.T @ factors)
+    wanted = np.kron(root @ root.T, np.eye(num_outputs))
+    assert_within_five_sigma(found_mean, found_cov, mean.ravel(), wanted)
 
 
 def assert_within_five_sigma(mean, covariance, wanted_mean, wanted):

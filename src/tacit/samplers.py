@@ -24,6 +24,7 @@ __all__ = [
     "LowRankGaussian",
     "Points",
     "Sampler",
+    "ShrunkGaussian",
     "sampler_from_spec",
     "sampler_spec",
 ]
@@ -143,6 +144,66 @@ class LowRankGaussian:
             return (mean + std * e + jnp.tensordot(z, factors, axes=1)).astype(mean.dtype)
 
         return jax.tree.map(leaf, kept["mean"], kept["std"], kept["factors"], noise)
+
+
+@part(Sampler)
+@dataclass(frozen=True, kw_only=True)
+class ShrunkGaussian:
+    """A retained state is ``{"mean", "std", "factors"}``: less variance along a few directions.
+
+    Directions are those of the parameters of one output, and the same for all outputs, which are
+    the last axis of every leaf. The covariance of one output's parameters is
+    ``diag(std) R^2 diag(std)`` with ``R = I - factors^T factors``; outputs are independent. Every
+    precision that is diagonal plus low rank has a covariance of this form (`tacit.Laplace` of large
+    models), where `LowRankGaussian` adds variance.
+
+    Attributes:
+      rank: how many directions there are.
+      num_outputs: the length of the last axis of every leaf; one where leaves have nothing in
+        common.
+
+    Example:
+      >>> kept = {"mean": jnp.zeros(2), "std": jnp.ones(2), "factors": jnp.array([[1.0, 0.0]])}
+      >>> float(ShrunkGaussian(rank=1).draw(seeded_key(0), kept)[0])
+      0.0
+    """
+
+    rank: int
+    num_outputs: int = 1
+
+    def __post_init__(self) -> None:
+        _check.positive_integer(rank=self.rank, num_outputs=self.num_outputs)
+
+    @property
+    def min_draws(self) -> int:
+        """A hundred: one draw of a Gaussian is not a prediction of it."""
+        return _NUM_GAUSSIAN_DRAWS
+
+    def template(self, model: Model) -> Tree:
+        """The shapes of the model's parameters, twice, and of ``rank`` directions of an output."""
+        shapes = _shapes(model)
+        factors = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(
+                (self.rank, leaf.size // self.num_outputs),
+                jnp.promote_types(leaf.dtype, jnp.float32),
+            ),
+            shapes,
+        )
+        return {"mean": shapes, "std": shapes, "factors": factors}
+
+    def draw(self, key: Key, kept: Tree) -> Params:
+        """Returns ``mean + std * (e - factors^T factors e)`` with ``e`` standard normal."""
+        e = _standard_normal(key, kept["mean"])
+        products = jax.tree.map(
+            lambda factors, e: factors @ e.reshape(-1, self.num_outputs), kept["factors"], e
+        )
+        along = sum(jax.tree.leaves(products), start=jnp.zeros((self.rank, self.num_outputs)))
+
+        def leaf(mean: Array, std: Array, factors: Array, e: Array) -> Array:
+            shrunk = e - (factors.T @ along).reshape(e.shape)
+            return (mean + std * shrunk).astype(mean.dtype)
+
+        return jax.tree.map(leaf, kept["mean"], kept["std"], kept["factors"], e)
 
 
 @part(Sampler)

@@ -76,7 +76,7 @@ def test_methods_agree_because_one_estimator_serves_them_all():
         widths.append(draws.std(axis=0))
     # Each has noise of its own, of about one standard deviation.
     assert np.max(np.ptp(centres, axis=0) / np.mean(widths, axis=0)) < 4
-    # What is not known of the curvature widens intervals: of SGLD's most, which moves with the noise.
+    # What is not known of the curvature widens intervals, those of SGLD most.
     assert np.max(widths) / np.min(widths) < 2.5
 
 

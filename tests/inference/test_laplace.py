@@ -336,9 +336,3 @@ def test_a_wrong_setting_is_refused_by_name(build, message):
     release = GaussianSum(sampling=FULL, clip_norm=1.0, noise_multiplier=1.0)
     with pytest.raises(InvalidArgumentError, match=message):
         build(release)
-
-
-def test_a_model_with_too_many_parameters_is_refused_with_a_remedy():
-    model = bayesian(MLP(num_inputs=600, num_outputs=1), prior=FlatPrior(), likelihood=Bernoulli())
-    with pytest.raises(InvalidArgumentError, match=r"at most 512 parameters.*got 601.*last layer"):
-        Laplace.non_private(sampling=FULL).build(model)

@@ -120,6 +120,8 @@ METHODS = {
     "Laplace on Poisson batches with noise that falls": Laplace(
         release=engine(), noise_schedule=Exponential(half_life=2.0)
     ),
+    "Laplace with a curvature of low rank": Laplace(release=engine(full), rank=2),
+    "Laplace with a level alone, on Poisson batches": Laplace(release=engine(), rank=0),
     "SGHMC": SGHMC.fixed_noise(release=engine(full), step_size=1e-3, friction=0.1),
     "SGHMC cyclical": SGHMC.fixed_temperature(
         sampling=poisson,

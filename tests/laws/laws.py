@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.privacy.clipping import gradient
+from tacit.privacy.clipping.slack import Counted
 from tacit.privacy.cost import count_releases
-from tacit.privacy.mechanism import Counted, GaussianSum
+from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
 
 

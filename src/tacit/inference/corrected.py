@@ -85,24 +85,27 @@ def corrected(
     has_evidence = evidence is not None and evidence.points.shape[-1] > 0
     obstacle = _obstacle(model, has_evidence and kernel.engine is not None, record)
     if obstacle is not None or evidence is None or kernel.engine is None:
-        return replace(posterior, intervals=IntervalFacts(caveats=(_uncorrected(obstacle),)))
+        return replace(
+            posterior, intervals=IntervalFacts(caveats=(_uncorrected(obstacle, kernel.own_noise),))
+        )
     # The records were read and paid for: whatever the releases are, the run keeps its posterior.
     try:
         with np.errstate(all="ignore"):
             exact = (exact_of or ModelPosterior)(model, record)
-            return _with_releases(posterior, exact, evidence, kernel.engine)
+            return _with_releases(posterior, exact, evidence, kernel)
     except np.linalg.LinAlgError:
-        caveat = _uncorrected("the releases do not determine a posterior")
+        caveat = _uncorrected("the releases do not determine a posterior", kernel.own_noise)
         return replace(posterior, intervals=IntervalFacts(caveats=(caveat,)))
 
 
 def _with_releases(
-    posterior: Posterior, exact: "ModelPosterior", evidence: Evidence, engine: GaussianSum
+    posterior: Posterior, exact: "ModelPosterior", evidence: Evidence, kernel: Kernel
 ) -> Posterior:
-    found = exact.seen(evidence, engine)
+    assert kernel.engine is not None
+    found = exact.seen(evidence, kernel.engine)
     obstacle = obstacle_in(found)
     if obstacle is not None:
-        caveats = (_uncorrected(obstacle), *caveats_of(found))
+        caveats = (_uncorrected(obstacle, kernel.own_noise), *caveats_of(found))
         return replace(posterior, intervals=IntervalFacts(caveats=caveats))
     draws = jnp.asarray(exact.draws(found), jnp.float32)
     kept = jax.vmap(lambda draw: _like(exact.template, exact.unflat(draw)))(draws)
@@ -194,7 +197,12 @@ def _like(template: Params, params: Params) -> Params:
     return jax.tree.map(lambda leaf, new: new.astype(leaf.dtype), template, params)
 
 
-def _uncorrected(obstacle: str | None) -> str:
+def _uncorrected(obstacle: str | None, own_noise: str | None = None) -> str:
+    if own_noise is not None:
+        return (
+            f"Intervals are as the method made them: {own_noise}. They are not corrected"
+            f" afterwards, because {obstacle}. They may be too narrow or too wide."
+        )
     return (
         "Intervals are as the method made them; they do not include the privacy noise, because"
         f" {obstacle}. They may be far too narrow or too wide."
@@ -206,7 +214,7 @@ def _obstacle(model: Model, has_evidence: bool, record: Record) -> str | None:
     size = _tree.size(jax.eval_shape(model.init, seeded_key(0)))
     if size > MAX_PARAMETERS:
         return (
-            f"the model has {size:,} parameters, and noise can be included for at most"
+            f"the model has {size:,} parameters, and intervals can be corrected for at most"
             f" {MAX_PARAMETERS} (for a network, fit the last layer on fixed features)"
         )
     if _is_network(model, record):

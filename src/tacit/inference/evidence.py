@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tacit import _tree
 from tacit.models import MLP, Model
 from tacit.privacy.clipping import Flat
-from tacit.privacy.clipping.slack import EDGES, NormHistogram
-from tacit.privacy.mechanism import Counted, GaussianSum
+from tacit.privacy.clipping.slack import EDGES, Counted, NormHistogram
+from tacit.privacy.mechanism import GaussianSum
 from tacit.typing import Array, Params, Scalar
 
 __all__ = [
@@ -64,7 +64,7 @@ class Evidence(NamedTuple):
       gradients: ``(num_blocks, d)``, what the engine returned.
       variances: ``(num_blocks,)``, of the noise on each coordinate of these gradients.
       norms: ``(num_blocks, num_bins)``, shares of records by the norms of their gradients, as
-        released (`tacit.privacy.mechanism.Counted`); NaN where they were not counted.
+        released (`tacit.privacy.clipping.slack.Counted`); NaN where they were not counted.
       norm_variances: ``(num_blocks, num_bins)``, of the noise on these shares.
       counts: ``(num_blocks,)``, how many releases are in a block.
       num_steps: how many releases there were.

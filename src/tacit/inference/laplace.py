@@ -1,10 +1,9 @@
 """Private Laplace approximation: Newton's method on released gradients and curvatures."""
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,53 +17,42 @@ from tacit.inference.evidence import (
     MAX_PARAMETERS,
     Evidence,
     has_hidden_layers,
-    no_evidence,
     norms_of,
     only_norms,
 )
+from tacit.inference.few_directions import LowRankReleases
 from tacit.inference.langevin import ScheduledNoise
-from tacit.inference.method import (
-    Kernel,
-    Objective,
-    OneRelease,
-    TableSettings,
-    declare,
-    objective_of,
-)
-from tacit.inference.quadratic import TINY, Quadratic, triangle_of
+from tacit.inference.low_rank import LowRankCurvature
+from tacit.inference.method import Kernel, OneRelease, TableSettings, declare, objective_of
+from tacit.inference.quadratic import TINY, FullCurvature, in_order
 from tacit.inference.schedules import Exponential, Schedule
 from tacit.models import Model
 from tacit.privacy.clipping import Flat
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling
 from tacit.rng import seeded_key
-from tacit.samplers import FullGaussian
 from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
 __all__ = ["Laplace"]
 
 _LARGEST = 512
-"""The most parameters: a record's curvature has 131 328 numbers then."""
+"""The most parameters whose curvature is released as a whole: 131 328 numbers of a record."""
 
-_MOST_KEPT = 256
-"""How many releases are kept; a longer run forgets its first ones. It is fewer where a curvature is
-large: 32 at 512 parameters."""
-
-_KEPT_NUMBERS = 2**22
-"""How many numbers of curvatures are kept in all: 16 MB."""
+_RANK = 4
+"""How many directions stand for a larger one."""
 
 _NUM_DIRECT = 4
 """How many releases are made at the point itself, before others explore around it."""
 
 _CHUNK_NUMBERS = 2**22
-"""How many numbers of per-record curvatures are held at once: 16 MB."""
+"""How many numbers of records are held at once: 16 MB."""
 
 
 class LaplaceState(NamedTuple):
     """The present point, and what was released on the way there."""
 
     params: Params
-    releases: Evidence
+    releases: Evidence | LowRankReleases
 
 
 class LaplaceInfo(NamedTuple):
@@ -109,6 +97,12 @@ class Laplace(OneRelease):
     directions in which the records say little, where the noise of ``H`` would hide it. The draws
     come from a public key.
 
+    That is for up to 512 parameters. Beyond, a record gives the products of its Hessian with a few
+    directions (``rank``), its trace and its steepest curvature, and the posterior has an average
+    curvature but for these directions; outputs are taken to be alike and independent. Steps are
+    then those of an accelerated gradient method, and more of them are needed: thirty. Use it for
+    predictions: what single parameters are said to be is as wrong as their curvature is uneven.
+
     Made for generalised linear models (logistic, multinomial, Poisson, negative binomial) and for
     the last layer of a network on fixed or public features: their loss is convex. ``H`` is the
     Hessian, which for these equals the generalised Gauss-Newton matrix in expectation, and exactly
@@ -133,7 +127,10 @@ class Laplace(OneRelease):
         from the mode, where they say less: they may be noisier. The default halves the noise in
         ten steps, which is a good length.
       exploration: how far from the present point later releases are made, in posterior standard
-        deviations. Without privacy they are made at the point.
+        deviations. Without privacy, and with a curvature of low rank, they are not.
+      rank: how many directions of curvature are released. None releases the whole curvature of up
+        to 512 parameters, and four directions of more. Zero leaves a level alone. Directions that
+        do not stand out of the noise are not counted, but take room inside the clip.
 
     Example:
       >>> import tacit
@@ -160,11 +157,13 @@ class Laplace(OneRelease):
     max_step: float = 1.0
     noise_schedule: Schedule = field(default_factory=lambda: Exponential(half_life=10.0))
     exploration: float = 1.0
+    rank: int | None = None
 
     def __post_init__(self) -> None:
         _check.positive(curvature_scale=self.curvature_scale)
         _check.positive(max_step=self.max_step, infinite=True)
         _check.non_negative(exploration=self.exploration)
+        _check_rank(self.rank)
         if not isinstance(self.release.clipping, Flat):
             raise InvalidArgumentError(
                 "release.clipping must be Flat(): gradient and curvature share one clip; got"
@@ -173,11 +172,16 @@ class Laplace(OneRelease):
 
     @classmethod
     def non_private(
-        cls, *, sampling: Sampling, max_step: float = 1.0, chunk_size: int | None = None
+        cls,
+        *,
+        sampling: Sampling,
+        max_step: float = 1.0,
+        rank: int | None = None,
+        chunk_size: int | None = None,
     ) -> Self:
         """Returns the plain method: no clip, no noise, epsilon infinite."""
         release = GaussianSum.non_private(sampling=sampling, chunk_size=chunk_size)
-        return cls(release=release, max_step=max_step)
+        return cls(release=release, max_step=max_step, rank=rank)
 
     @classmethod
     def for_table(cls, settings: TableSettings) -> Self:
@@ -192,6 +196,7 @@ class Laplace(OneRelease):
         *,
         quantile: float = 0.99,
         curvature_scale: float = 3.0,
+        rank: int | None = None,
         seed: int = 1,
     ) -> float:
         """Returns the clip norm that leaves this share of synthetic records as they are.
@@ -207,16 +212,25 @@ class Laplace(OneRelease):
           synthetic: made by `tacit.inference.synthetic_records`, or public.
           quantile: the share that is not clipped.
           curvature_scale: that of the method.
+          rank: that of the method. Directions are the steepest ones of the synthetic records.
           seed: of the eight starts at which norms are taken.
         """
         _check.fraction(quantile=quantile, one=False)
-        query = functools.partial(_gradient_and_curvature, objective_of(model))
-        keys = jax.random.split(seeded_key(seed), _tree.num_records(synthetic))
+        _check_rank(rank)
+        num_records = _tree.num_records(synthetic)
+        form = _form_of(model, rank, num_records=num_records, batch_noise=0.0)
+        keys = jax.random.split(seeded_key(seed), num_records)
+        chunk = max(1, _CHUNK_NUMBERS // form.num_numbers)
 
         @jax.jit
         def norms(start: Params) -> Array:
-            gradients, curvatures = jax.vmap(query, in_axes=(None, 0, 0))(start, synthetic, keys)
-            g, h = jnp.sum(gradients**2, axis=1), jnp.sum(curvatures**2, axis=1)
+            releases = form.foreseen(start, synthetic, keys)
+
+            def squares(each: tuple[Record, Key]) -> tuple[Array, Array]:
+                gradient, curvature = form.numbers(start, releases, *each)
+                return jnp.sum(gradient**2), _square(curvature)
+
+            g, h = jax.lax.map(squares, (synthetic, keys), batch_size=chunk)
             # The least C with  g + (curvature_scale / C)^2 h <= C^2.
             return jnp.sqrt((g + jnp.sqrt(g**2 + 4 * curvature_scale**2 * h)) / 2)
 
@@ -246,26 +260,25 @@ class Laplace(OneRelease):
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
-        objective = objective_of(model)
-        dim = _size_of(model)
         rate = self.release.sampling.inclusion_rate
-        fit = functools.partial(
-            Quadratic.near,
-            objective=objective,
+        form = _form_of(
+            model,
+            self.rank,
             num_records=self.release.sampling.public_records,
             batch_noise=(1 - rate) / rate,
         )
 
         def init(key: Key) -> LaplaceState:
-            return LaplaceState(objective.init(key), _no_releases(dim))
+            return LaplaceState(form.objective.init(key), form.nothing_yet())
 
         def step(
             key: Key, state: LaplaceState, records: Record
         ) -> tuple[LaplaceState, LaplaceInfo]:
             flat, unflat = ravel_pytree(_tree.at_least_float32(state.params))
-            asked = flat + self._excursion(state, fit)
-            releases = self._released(key, objective, unflat(asked), state.releases, records)
-            quadratic = fit(releases, state.params)
+            asked = flat + self._excursion(form, state)
+            releases = form.prepared(state.releases, state.params)
+            releases = self._released(key, form, unflat(asked), releases, records)
+            quadratic = form.near(releases, state.params)
             offset = quadratic.mean - flat
             length = quadratic.length(offset)
             offset = offset * jnp.minimum(1.0, self.max_step / jnp.maximum(length, TINY))
@@ -275,130 +288,120 @@ class Laplace(OneRelease):
             multiplier = self._noise.multiplier(state.releases.num_steps)
             return LaplaceState(moved, releases), LaplaceInfo(multiplier, length)
 
-        def retain(state: LaplaceState) -> Tree:
-            precision = fit(state.releases, state.params).precision
-            unflat = ravel_pytree(_tree.at_least_float32(state.params))[1]
-            # The inverse of the precision is root root^T; columns are the leading axis.
-            whitening = jnp.linalg.cholesky(precision)
-            columns = jax.scipy.linalg.solve_triangular(whitening, jnp.eye(dim), lower=True)
-            root = jax.tree.map(
-                lambda w, leaf: leaf.astype(w.dtype), state.params, jax.vmap(unflat)(columns)
-            )
-            return {"mean": state.params, "root": root}
-
-        is_quadratic = dim <= MAX_PARAMETERS and not has_hidden_layers(model)
+        is_quadratic = form.dim <= MAX_PARAMETERS and not has_hidden_layers(model)
+        is_quadratic = is_quadratic and isinstance(form, FullCurvature)
 
         def evidence(state: LaplaceState) -> Evidence | None:
             if not self.release.is_private:
                 return None
-            found = _in_order(state.releases)
+            found = in_order(form.evidence_in(state.releases))
             return found if is_quadratic else only_norms(found)
 
-        return Kernel(init, step, retain, FullGaussian(), evidence=evidence, engine=self.release)
+        return Kernel(
+            init,
+            step,
+            lambda state: form.kept(state.releases, state.params),
+            form.sampler,
+            own_noise=form.own_noise,
+            evidence=evidence,
+            engine=self.release,
+        )
 
-    def _excursion(self, state: LaplaceState, fit: Callable[..., Quadratic]) -> Array:
+    def _excursion(self, form: Any, state: LaplaceState) -> Array:
         """Returns how far from the present point a step asks; no record and no secret is in it."""
         flat, _ = ravel_pytree(_tree.at_least_float32(state.params))
+        if isinstance(state.releases, LowRankReleases):
+            return form.offset(state.releases, state.params)
         if not self.exploration or not self.release.is_private:
             return jnp.zeros_like(flat)
-        step, quadratic = state.releases.num_steps, fit(state.releases, state.params)
+        step, quadratic = state.releases.num_steps, form.near(state.releases, state.params)
         normal = jax.random.normal(jax.random.fold_in(seeded_key(0), step // 2), flat.shape)
-        whitening = jnp.linalg.cholesky(quadratic.precision)
-        offset = jax.scipy.linalg.solve_triangular(whitening.T, normal, lower=False)
-        offset = self.exploration * jnp.where(step % 2 == 0, offset, -offset)
+        offset = self.exploration * quadratic.draw(normal)
+        offset = jnp.where(step % 2 == 0, offset, -offset)
         longest = self.max_step / jnp.maximum(quadratic.length(offset), TINY)
         # With few releases there is no posterior yet.
         return jnp.where(step < _NUM_DIRECT, 0.0, offset * jnp.minimum(1.0, longest))
 
-    def _released(
-        self, key: Key, objective: Objective, params: Params, releases: Evidence, records: Record
-    ) -> Evidence:
+    def _released(self, key: Key, form: Any, params: Params, releases: Any, records: Record) -> Any:
         """Makes one release and notes it."""
         noise = self._noise
-        dim = releases.points.shape[1]
 
-        def query(record: Record, key: Key) -> tuple[Array, Array]:
-            gradient, curvature = _gradient_and_curvature(objective, params, record, key)
-            return gradient, self.scale * curvature
+        def query(record: Record, key: Key) -> tuple[Array, Tree]:
+            gradient, curvature = form.numbers(params, releases, record, key)
+            return gradient, jax.tree.map(lambda leaf: self.scale * leaf, curvature)
 
-        chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // (dim * (dim + 1)))
+        chunk = self.release.chunk_size or max(1, _CHUNK_NUMBERS // form.num_numbers)
         release = replace(self.release, chunk_size=chunk)
         multiplier = noise.override(releases.num_steps)
         found = release.counted(key, query, records, noise_multiplier=multiplier)
         gradient, curvature = found.estimate
         norms, norm_variances = norms_of(found)
         variance = release.noise_variance(noise_multiplier=multiplier)
-        row = releases.num_steps % len(releases.counts)
+        evidence = form.evidence_in(releases)
+        row = evidence.num_steps % len(evidence.counts)
 
         def noted(column: Array | None, value: Array | Scalar | float) -> Array:
             assert column is not None
             return column.at[row].set(value)
 
-        return Evidence(
-            noted(releases.points, ravel_pytree(_tree.at_least_float32(params))[0]),
-            noted(releases.gradients, gradient),
-            noted(releases.variances, variance),
-            noted(releases.norms, norms),
-            noted(releases.norm_variances, norm_variances),
-            noted(releases.counts, 1.0),
-            releases.num_steps + 1,
-            noted(releases.curvatures, curvature / self.scale),
-            noted(releases.curvature_variances, variance / self.scale**2),
+        evidence = evidence._replace(
+            points=noted(evidence.points, ravel_pytree(_tree.at_least_float32(params))[0]),
+            gradients=noted(evidence.gradients, gradient),
+            variances=noted(evidence.variances, variance),
+            norms=noted(evidence.norms, norms),
+            norm_variances=noted(evidence.norm_variances, norm_variances),
+            counts=noted(evidence.counts, 1.0),
+            num_steps=evidence.num_steps + 1,
+            curvature_variances=noted(evidence.curvature_variances, variance / self.scale**2),
         )
+        curvature = jax.tree.map(lambda leaf: leaf / self.scale, curvature)
+        return form.noted(releases, curvature, evidence, row)
 
 
 def joint_norm(method: Laplace, model: Model, params: Params) -> Callable[[Record, Key], Scalar]:
-    """Returns what is clipped of one record: the norm of gradient and scaled curvature together."""
-    objective = objective_of(model)
+    """Returns what is clipped of one record: the norm of gradient and scaled curvature together.
+
+    Of a curvature of low rank it takes the directions of the first release, which are random.
+    """
+    form = _form_of(model, method.rank, num_records=1, batch_noise=0.0)
+    releases = form.nothing_yet()
 
     def norm(record: Record, key: Key) -> Scalar:
-        gradient, curvature = _gradient_and_curvature(objective, params, record, key)
-        return jnp.sqrt(jnp.sum(gradient**2) + jnp.sum((method.scale * curvature) ** 2))
+        gradient, curvature = form.numbers(params, releases, record, key)
+        return jnp.sqrt(jnp.sum(gradient**2) + method.scale**2 * _square(curvature))
 
     return norm
 
 
-def _size_of(model: Model) -> int:
-    dim = _tree.size(jax.eval_shape(model.init, seeded_key(0)))
-    if dim > _LARGEST:
+def _form_of(model: Model, rank: int | None, *, num_records: int, batch_noise: float) -> Any:
+    """Returns what of the curvature is released, for a model of its size."""
+    shapes = jax.eval_shape(model.init, seeded_key(0))
+    dim = _tree.size(shapes)
+    settings: dict[str, Any] = {
+        "objective": objective_of(model),
+        "dim": dim,
+        "num_records": num_records,
+        "batch_noise": batch_noise,
+    }
+    if rank is None and dim <= _LARGEST:
+        return FullCurvature(**settings)
+    rank = _RANK if rank is None else rank
+    # A last layer has the outputs as the last axis of weights and biases.
+    lasts = {leaf.shape[-1] if leaf.shape else 1 for leaf in jax.tree.leaves(shapes)}
+    num_outputs = lasts.pop() if len(lasts) == 1 else 1
+    if not rank * num_outputs < dim:
         raise InvalidArgumentError(
-            f"model must have at most {_LARGEST} parameters for Laplace, which releases the whole"
-            f" curvature; got {dim}. Fit fewer features, fit only the last layer, on fixed"
-            " features (tacit.models.extract_features), or use SGLD or VI."
+            f"rank must be less than the number of parameters of an output, {dim // num_outputs};"
+            f" got {rank}. Leave it out, and the whole curvature of up to {_LARGEST} parameters is"
+            " released."
         )
-    return dim
+    return LowRankCurvature(rank=rank, num_outputs=num_outputs, **settings)
 
 
-def _no_releases(dim: int) -> Evidence:
-    size = dim * (dim + 1) // 2
-    num_kept = min(_MOST_KEPT, _KEPT_NUMBERS // size)
-    return no_evidence(num_rows=num_kept, size=dim)._replace(
-        curvatures=jnp.zeros((num_kept, size)), curvature_variances=jnp.zeros(num_kept)
-    )
+def _check_rank(rank: int | None) -> None:
+    if rank is not None:
+        _check.non_negative_integer(rank=rank)
 
 
-def _in_order(releases: Evidence) -> Evidence:
-    """Returns the releases from first to last; a long run writes over its first ones."""
-    num_steps, num_kept = releases.num_steps, len(releases.counts)
-    first = jnp.where(num_steps > num_kept, num_steps % num_kept, 0)
-    rows: Evidence = jax.tree.map(
-        lambda leaf: jnp.roll(leaf, -first, axis=0) if leaf.ndim else leaf, releases
-    )
-    return rows
-
-
-def _gradient_and_curvature(
-    objective: Objective, params: Params, record: Record, key: Key
-) -> tuple[Array, Array]:
-    """Returns one record's gradient and Hessian, the latter as its isometric upper triangle."""
-    flat, unflat = ravel_pytree(_tree.at_least_float32(params))
-
-    def gradient(flat: Array) -> tuple[Array, Array]:
-        def loss(flat: Array) -> Scalar:
-            return objective.record_loss(unflat(flat), None, record, key)
-
-        found = jax.grad(loss)(flat)
-        return found, found
-
-    hessian, found = jax.jacfwd(gradient, has_aux=True)(flat)
-    return found, triangle_of((hessian + hessian.T) / 2)
+def _square(tree: Tree) -> Array:
+    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))

@@ -58,9 +58,9 @@ class Kernel(NamedTuple):
       sampler: turns what was kept into parameters.
       num_members: the length of the leading axis of what `retain` returns, where a state holds
         several members; in the posterior they are chains of their own. None where it holds one.
-      evidence: what a state has noted of its releases, for posteriors that count their noise; None
-        where it notes nothing.
+      evidence: what a state has noted of its releases; None where it notes nothing.
       engine: which made these releases.
+      own_noise: how the posterior counts the privacy noise by itself; None where it does not.
     """
 
     init: Callable[[Key], State]
@@ -70,6 +70,7 @@ class Kernel(NamedTuple):
     num_members: int | None = None
     evidence: Callable[[State], Evidence | None] | None = None
     engine: GaussianSum | None = None
+    own_noise: str | None = None
 
 
 class Method(Protocol):

@@ -1,6 +1,7 @@
 """What releases of gradients and curvatures say near a point, as if the loss were quadratic."""
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -9,18 +10,36 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from tacit import _tree
-from tacit.inference.evidence import Evidence
+from tacit.inference.evidence import Evidence, no_evidence
 from tacit.inference.method import Objective
-from tacit.typing import Array, Params, Scalar
+from tacit.samplers import FullGaussian
+from tacit.typing import Array, Key, Params, Record, Scalar, Tree
 
-__all__ = ["Quadratic", "triangle_of"]
+__all__ = [
+    "CHANGE",
+    "LEAST_INFORMATION",
+    "TINY",
+    "FullCurvature",
+    "Quadratic",
+    "in_order",
+    "matrix_of",
+    "shares_of",
+    "triangle_of",
+]
 
-_CHANGE = 1.0
+_MOST_KEPT = 256
+"""How many releases are kept; a longer run forgets its first ones. It is fewer where a curvature is
+large: 32 at 512 parameters."""
+
+_KEPT_NUMBERS = 2**22
+"""How many numbers of curvatures are kept in all: 16 MB."""
+
+CHANGE = 1.0
 """How fast the curvature changes: relatively, over a distance at which the loss of a record changes
 by half a nat. In simulated logistic regressions 2 is better where classes are well separated, and
 0.5 where noise dominates; all are within a few per cent of each other."""
 
-_LEAST_INFORMATION = 0.1
+LEAST_INFORMATION = 0.1
 """The least eigenvalue that a curvature is taken to have for a covariance, in units of its noise.
 Steps take one unit, which is safe for them, but would promise information that is only noise."""
 
@@ -38,7 +57,8 @@ def triangle_of(matrix: Array) -> Array:
     return matrix[rows, columns] * isometric
 
 
-def _matrix(triangle: Array, dim: int) -> Array:
+def matrix_of(triangle: Array, dim: int) -> Array:
+    """Returns the symmetric matrix with this upper triangle, of `triangle_of`."""
     rows, columns, isometric = _indices(dim)
     upper = jnp.zeros((dim, dim)).at[rows, columns].set(triangle / isometric)
     return upper + jnp.triu(upper, 1).T
@@ -60,6 +80,11 @@ class Quadratic(NamedTuple):
     def length(self, offset: Array) -> Scalar:
         """The root of how much a record's loss changes, to second order."""
         return jnp.sqrt(jnp.maximum(offset @ self.curvature @ offset, 0.0))
+
+    def draw(self, normal: Array) -> Array:
+        """Returns how far from the mean a draw is, made of a standard normal one."""
+        whitening = jnp.linalg.cholesky(self.precision)
+        return jax.scipy.linalg.solve_triangular(whitening.T, normal, lower=False)
 
     @classmethod
     def near(
@@ -93,13 +118,15 @@ class Quadratic(NamedTuple):
         offsets = releases.points - flat
         changes = offsets @ rough.matrix
         distances = jnp.sum(offsets * changes, axis=1) / num_records
-        far = _CHANGE**2 * jnp.maximum(distances, 0.0)
+        far = CHANGE**2 * jnp.maximum(distances, 0.0)
         curvature = _spectrum(
             releases, _noise_of_curvatures(releases) + far * jnp.mean(rough.matrix**2), flat
         )
         typical = jnp.mean(curvature.values)
         slope_errors = far / 4 * jnp.mean(changes**2, axis=1)
-        shares = _shares(releases.variances + batch_noise * typical + slope_errors, releases.counts)
+        shares = shares_of(
+            releases.variances + batch_noise * typical + slope_errors, releases.counts
+        )
         privacy, batches = shares**2 @ releases.variances, batch_noise * shares @ shares
         prior = _positive(jax.hessian(regulariser)(flat))
         linear = prior @ flat - jax.grad(regulariser)(flat)
@@ -110,10 +137,118 @@ class Quadratic(NamedTuple):
             prior + (basis * (kept * values)) @ basis.T,
             linear + basis @ (kept * (basis.T @ message)),
         )
-        known = jnp.maximum(curvature.raw, _LEAST_INFORMATION * curvature.level)
+        known = jnp.maximum(curvature.raw, LEAST_INFORMATION * curvature.level)
         information = known**2 / (known + privacy + batches * known)
         precision = prior + (basis * information) @ basis.T
         return cls(mean, precision, rough.matrix / num_records)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullCurvature:
+    """What `Laplace` releases of a curvature as a whole: the Hessian of each record.
+
+    Args:
+      objective: of the model.
+      dim: number of parameters.
+      num_records: the public number of records.
+      batch_noise: ``(1 - q) / q`` for batches of inclusion rate ``q``.
+    """
+
+    objective: Objective
+    dim: int
+    num_records: int
+    batch_noise: float
+
+    @property
+    def sampler(self) -> FullGaussian:
+        """Draws from the posterior."""
+        return FullGaussian()
+
+    @property
+    def own_noise(self) -> str:
+        """How its Gaussian counts the privacy noise."""
+        return "its Gaussian counts the privacy noise"
+
+    @property
+    def num_numbers(self) -> int:
+        """How many numbers a record is asked for."""
+        return self.dim * (self.dim + 1)
+
+    def nothing_yet(self) -> Evidence:
+        """Returns the state before the first release."""
+        size = self.dim * (self.dim + 1) // 2
+        num_kept = min(_MOST_KEPT, _KEPT_NUMBERS // size)
+        return no_evidence(num_rows=num_kept, size=self.dim)._replace(
+            curvatures=jnp.zeros((num_kept, size)), curvature_variances=jnp.zeros(num_kept)
+        )
+
+    def evidence_in(self, releases: Evidence) -> Evidence:
+        """Returns the releases: they are nothing but evidence."""
+        return releases
+
+    def foreseen(self, params: Params, records: Record, keys: Key) -> Evidence:
+        """Returns releases as `numbers` needs them: it needs none."""
+        del params, records, keys
+        return self.nothing_yet()
+
+    def prepared(self, releases: Evidence, params: Params) -> Evidence:
+        """Returns the releases: the next one asks for the same numbers again."""
+        del params
+        return releases
+
+    def numbers(
+        self, params: Params, releases: Evidence, record: Record, key: Key
+    ) -> tuple[Array, Array]:
+        """Returns one record's gradient and Hessian, the latter as its isometric upper triangle."""
+        del releases
+        flat, unflat = ravel_pytree(_tree.at_least_float32(params))
+
+        def gradient(flat: Array) -> tuple[Array, Array]:
+            def loss(flat: Array) -> Scalar:
+                return self.objective.record_loss(unflat(flat), None, record, key)
+
+            found = jax.grad(loss)(flat)
+            return found, found
+
+        hessian, found = jax.jacfwd(gradient, has_aux=True)(flat)
+        return found, triangle_of((hessian + hessian.T) / 2)
+
+    def noted(
+        self, releases: Evidence, curvature: Array, evidence: Evidence, row: Array
+    ) -> Evidence:
+        """Returns the releases with one more; the arguments are `LowRankCurvature.noted`'s."""
+        del releases
+        assert evidence.curvatures is not None
+        return evidence._replace(curvatures=evidence.curvatures.at[row].set(curvature))
+
+    def near(self, releases: Evidence, params: Params) -> Quadratic:
+        """Returns what the releases say near a point."""
+        return Quadratic.near(
+            releases,
+            params,
+            objective=self.objective,
+            num_records=self.num_records,
+            batch_noise=self.batch_noise,
+        )
+
+    def kept(self, releases: Evidence, params: Params) -> Tree:
+        """Returns the posterior as its sampler takes it."""
+        unflat = ravel_pytree(_tree.at_least_float32(params))[1]
+        # The inverse of the precision is root root^T; columns are the leading axis.
+        whitening = jnp.linalg.cholesky(self.near(releases, params).precision)
+        columns = jax.scipy.linalg.solve_triangular(whitening, jnp.eye(self.dim), lower=True)
+        root = jax.tree.map(lambda w, leaf: leaf.astype(w.dtype), params, jax.vmap(unflat)(columns))
+        return {"mean": params, "root": root}
+
+
+def in_order(evidence: Evidence) -> Evidence:
+    """Returns the releases from first to last; a long run writes over its first ones."""
+    num_steps, num_kept = evidence.num_steps, len(evidence.counts)
+    first = jnp.where(num_steps > num_kept, num_steps % num_kept, 0)
+    rows: Evidence = jax.tree.map(
+        lambda leaf: jnp.roll(leaf, -first, axis=0) if leaf.ndim else leaf, evidence
+    )
+    return rows
 
 
 class _Spectrum(NamedTuple):
@@ -159,9 +294,9 @@ def _spectrum(releases: Evidence, errors: Array, point: Array) -> _Spectrum:
     """
     assert releases.curvatures is not None
     dim = len(point)
-    shares = _shares(errors, releases.counts)
+    shares = shares_of(errors, releases.counts)
     noise = shares**2 @ _noise_of_curvatures(releases)
-    matrix = _matrix(shares @ releases.curvatures, dim)
+    matrix = matrix_of(shares @ releases.curvatures, dim)
     square = jnp.maximum(point @ point, TINY)
     along = jnp.outer(point, point) / square
     excess = (point @ matrix @ point / square - jnp.trace(matrix) / dim) * dim / max(dim - 1, 1)
@@ -176,7 +311,7 @@ def _spectrum(releases: Evidence, errors: Array, point: Array) -> _Spectrum:
     return _Spectrum(raw, jnp.maximum(level, rounding), basis)
 
 
-def _shares(errors: Array, used: Array) -> Array:
+def shares_of(errors: Array, used: Array) -> Array:
     """Returns weights that sum to one, in inverse proportion to squared errors."""
     least = jnp.min(jnp.where(used > 0, errors, jnp.inf))
     weights = used * (least + TINY) / (errors + TINY)

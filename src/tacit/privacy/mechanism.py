@@ -44,15 +44,16 @@ from tacit.privacy.clipping import Flat
 from tacit.privacy.clipping.bounds import Adding, Clipping
 from tacit.privacy.clipping.gradient import Summation, gradient_summation_of, summation_of
 from tacit.privacy.clipping.isolation import require_isolated
+from tacit.privacy.clipping.slack import Counted
 from tacit.privacy.lattice import LARGEST_EXPONENT
 from tacit.privacy.noise import noisy
 from tacit.privacy.refinement import LARGEST_RATIO
 from tacit.privacy.sampling import Sampling
-from tacit.tables.base import Table, as_table, drawn_batch, sum_over_devices
+from tacit.tables.base import Table, drawn_batch, sum_over_devices, table_of
 from tacit.tables.distributed import on_table
 from tacit.typing import Array, Key, Params, Query, RecordLoss, Scalar, Tree
 
-__all__ = ["Counted", "GaussianSum"]
+__all__ = ["GaussianSum"]
 
 _SMALLEST_CLIP_NORM = 1e-10
 """Coordinates below 1e-19 have no square in float32. Beside norms from here on, a million million
@@ -188,7 +189,7 @@ class GaussianSum:
             which must not be derived from it.
         """
         call = _Call(noise_multiplier, clip_norm, record_key)
-        return self._of_query(key, query, data, call, is_counted=False).estimate
+        return self._of_query(key, query, data, call).estimate
 
     def counted(
         self,
@@ -199,20 +200,10 @@ class GaussianSum:
         noise_multiplier: Scalar | float | None = None,
         clip_norm: Scalar | float | None = None,
         record_key: Key | None = None,
-    ) -> "Counted":
-        """Returns the same, and a histogram of norms from the same release; see `Counted`.
+    ) -> Counted:
+        """Returns the same and a histogram of norms, at the cost of a call.
 
-        Guarantee:
-          One release, which costs what a call costs: the histogram lies in the room that the clip
-          leaves (`tacit.privacy.clipping.slack`).
-
-        Args:
-          key: as for a call, like all that follow.
-          query: a function of one record and that record's key.
-          data: the records.
-          noise_multiplier: replaces the configured one.
-          clip_norm: likewise.
-          record_key: replaces the key from which the records' keys come.
+        It lies in the room that the clip leaves (`tacit.privacy.clipping.slack`).
         """
         call = _Call(noise_multiplier, clip_norm, record_key)
         return self._of_query(key, query, data, call, is_counted=True)
@@ -235,9 +226,7 @@ class GaussianSum:
         """
         call = _Call(noise_multiplier, clip_norm, record_key)
         summing = functools.partial(gradient_summation_of, loss, params)
-        return self._estimate(
-            key, loss, params, data, summing=summing, call=call, is_counted=False
-        ).estimate
+        return self._estimate(key, loss, params, data, summing=summing, call=call).estimate
 
     def counted_gradient(
         self,
@@ -248,15 +237,15 @@ class GaussianSum:
         *,
         noise_multiplier: Scalar | float | None = None,
         clip_norm: Scalar | float | None = None,
-    ) -> "Counted":
+    ) -> Counted:
         """Returns the same, and a histogram of norms from the same release, as `counted` does."""
-        call = _Call(noise_multiplier, clip_norm, None)
+        call = _Call(noise_multiplier, clip_norm)
         summing = functools.partial(gradient_summation_of, loss, params)
         return self._estimate(key, loss, params, data, summing=summing, call=call, is_counted=True)
 
     def _of_query(
-        self, key: Key, query: Query, data: Tree, call: "_Call", *, is_counted: bool
-    ) -> "Counted":
+        self, key: Key, query: Query, data: Tree, call: "_Call", *, is_counted: bool = False
+    ) -> Counted:
         """Makes a release of a query, which is a loss that has no parameters."""
 
         def loss(params: None, record: Tree, key: Key) -> Tree:
@@ -297,20 +286,14 @@ class GaussianSum:
         *,
         summing: Callable[[Tree, Key], Summation],
         call: "_Call",
-        is_counted: bool,
-    ) -> "Counted":
+        is_counted: bool = False,
+    ) -> Counted:
         """Makes one release; where devices share the table, all of them make it together.
 
-        Args:
-          key: of the release.
-          loss: what may see a record: a loss, or a query as one.
-          params: of the loss; None for a query.
-          data: the records.
-          summing: how it is summed, from the shapes of a record and a key.
-          call: what replaces the configuration.
-          is_counted: whether norms are counted. Sums without noise have no room for it.
+        ``summing`` tells from the shapes of a record and a key how the loss is summed. Norms are
+        counted where there is noise: other sums have no room for it.
         """
-        table = self._require_table(data)
+        table = table_of(data, num_records=self.sampling.num_records)
         require_isolated(loss, params, table.record, key, records=data)
         summation = summing(table.record, key)
         if is_counted and self.is_private:
@@ -321,7 +304,7 @@ class GaussianSum:
 
         return on_table(release, table, key, call)
 
-    def _release(self, key: Key, summation: Summation, table: Table, call: "_Call") -> "Counted":
+    def _release(self, key: Key, summation: Summation, table: Table, call: "_Call") -> Counted:
         """Draws, gathers, clips, sums, adds noise and divides by the public inclusion rate."""
         multiplier, bound = self._multiplier(call.noise_multiplier), self._bound(call.clip_norm)
         batch_key, own_key, slots_key, noise_key = jax.random.split(key, 4)
@@ -398,45 +381,13 @@ class GaussianSum:
         _require_clip_norm(norm)
         return norm
 
-    def _require_table(self, data: Tree) -> Table:
-        """Returns the table that data are, or raises unless it has as many rows as configured."""
-        num_records = self.sampling.num_records
-        table = as_table(data)
-        try:
-            found = table.num_records
-        except ValueError as error:
-            raise InvalidArgumentError(f"data must have one row for each record: {error}") from None
-        if found != num_records:
-            raise InvalidArgumentError(
-                f"data has {found} records but the sampling was configured with"
-                f" num_records={num_records}. The rate, and so the cost, would be wrong."
-            )
-        return table
-
-
-class Counted(NamedTuple):
-    """A release, and how its clip met the records; all of it private.
-
-    Attributes:
-      estimate: of the sum over all records.
-      shares: noisy shares of all records, one for each of `tacit.privacy.clipping.slack.EDGES`:
-        those whose norm is at most so many clip norms, and more than the edge before. Records
-        that are clipped, or nearly, are in none, nor are those that contribute nothing. Empty
-        without noise, and for rules other than `Flat`.
-      variances: of the noise on each share; public.
-    """
-
-    estimate: Tree
-    shares: Array
-    variances: Array
-
 
 class _Call(NamedTuple):
     """What one call replaces of the configuration; None where it is meant."""
 
-    noise_multiplier: Scalar | float | None
-    clip_norm: Scalar | float | None
-    record_key: Key | None
+    noise_multiplier: Scalar | float | None = None
+    clip_norm: Scalar | float | None = None
+    record_key: Key | None = None
 
 
 def _require_noise_multiplier(noise_multiplier: float) -> None:

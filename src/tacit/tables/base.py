@@ -23,6 +23,7 @@ from jax.sharding import Mesh
 from scipy import stats
 
 from tacit import _tree
+from tacit.errors import InvalidArgumentError
 from tacit.typing import Array, Key, Tree
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "own_batch",
     "room_in_shard",
     "sum_over_devices",
+    "table_of",
 ]
 
 RECORDS = "records"
@@ -160,6 +162,21 @@ class InMemory(NamedTuple):
 def as_table(data: Any) -> Table:
     """Returns the table that data are; a tree of arrays is one in memory."""
     return data if isinstance(data, Table) else InMemory(data)
+
+
+def table_of(data: Any, *, num_records: int) -> Table:
+    """Returns the table that data are, or raises unless it has as many rows as configured."""
+    table = as_table(data)
+    try:
+        found = table.num_records
+    except ValueError as error:
+        raise InvalidArgumentError(f"data must have one row for each record: {error}") from None
+    if found != num_records:
+        raise InvalidArgumentError(
+            f"data has {found} records but the sampling was configured with"
+            f" num_records={num_records}. The rate, and so the cost, would be wrong."
+        )
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -282,14 +282,7 @@ class Clipped(NamedTuple):
 
 
 def counters_of(squared: Tree, mask: Array, *, clip_norm: float | Scalar, adding: Adding) -> Array:
-    """Returns what records add to the counters of their norms, ``(batch, len(adding.heights))``.
-
-    Args:
-      squared: upper bounds on the squared norms of the leaves, each ``(batch,)``.
-      mask: which rows are records.
-      clip_norm: the bound on one contribution.
-      adding: with the heights.
-    """
+    """Returns what records with these squared norms add to the counters, one row for each."""
     norm = jnp.sqrt(_total(squared))
     return slack.counted(norm, mask, clip_norm=clip_norm, heights=adding.heights)
 

@@ -24,16 +24,16 @@ Reference:
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.privacy.lattice import Lattice
-from tacit.typing import Array, Scalar
+from tacit.typing import Array, Scalar, Tree
 
-__all__ = ["EDGES", "NormHistogram", "counted", "heights_on"]
+__all__ = ["EDGES", "Counted", "NormHistogram", "counted", "heights_on"]
 
 EDGES = (0.25, 0.5, 0.75, 0.96875)
 """The upper ends of the bins, in clip norms. The higher the last one, the less of what is not
@@ -83,6 +83,23 @@ def counted(
     ends = clip_norm * jnp.asarray((0.0, *EDGES), jnp.float32) * _ROUNDED_DOWN
     is_in_bin = (norm[..., None] > ends[:-1]) & (norm[..., None] <= ends[1:])
     return jnp.where(keep[..., None] & is_in_bin, jnp.asarray(heights, jnp.float32), 0.0)
+
+
+class Counted(NamedTuple):
+    """A release, and how its clip met the records; all of it private.
+
+    Attributes:
+      estimate: of the sum over all records.
+      shares: noisy shares of all records, one for each of `EDGES`:
+        those whose norm is at most so many clip norms, and more than the edge before. Records
+        that are clipped, or nearly, are in none, nor are those that contribute nothing. Empty
+        without noise, and for rules other than `Flat`.
+      variances: of the noise on each share; public.
+    """
+
+    estimate: Tree
+    shares: Array
+    variances: Array
 
 
 @dataclass(frozen=True, kw_only=True)
