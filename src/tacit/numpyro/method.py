@@ -15,13 +15,7 @@ from numpyro.optim import _NumPyroOptim
 from tacit import _check
 from tacit.inference.aligned import AlignedObjective, aligned_gradient
 from tacit.inference.compilation import without_repeats
-from tacit.inference.evidence import (
-    Evidence,
-    evidence_of,
-    first_evidence,
-    noted,
-    only_norms,
-)
+from tacit.inference.evidence import Evidence, evidence_of, first_evidence, noted, only_norms
 from tacit.inference.method import Kernel, Objective, add_regulariser, declare
 from tacit.inference.vi import LATE, late_average
 from tacit.models.programs.split import SplitProgram
@@ -316,7 +310,9 @@ class ProgramSVI:
             if self.key_impl is not None:
                 rng_key = jax.random.key(jax.random.bits(rng_key), impl=self.key_impl)
             params = model.init(key)
-            evidence = self._first_evidence(model, params, rng_key)
+            drawn = jax.eval_shape(model.draws, params, rng_key)[0] if is_aligned else params
+            evidence = first_evidence(drawn, self.release)
+            evidence = evidence if is_aligned else only_norms(evidence)
             start = jnp.zeros((), jnp.int32)
             return StepState(self.optim.init(params), rng_key, start, params, evidence)
 
@@ -340,8 +336,7 @@ class ProgramSVI:
             else:
                 found = self.release.counted_gradient(gradient_key, record_loss, params, records)
                 gradient = add_regulariser(found.estimate, objective, params, shared)
-                variance = self.release.noise_variance()
-                evidence = noted(state.evidence, params, found.estimate, variance, found)
+                evidence = noted(state.evidence, params, gradient, 0.0, found)
             if self.release.is_private:
                 loss = self._due_loss(state.step, partial(loss_on, loss_key))
             else:
@@ -366,13 +361,6 @@ class ProgramSVI:
             evidence=evidence_of,
             engine=self.release,
         )
-
-    def _first_evidence(self, model: SplitProgram, params: Params, key: Key) -> Evidence | None:
-        """Returns room for what steps will note: of the draw that records see, or of norms only."""
-        if model.latents is None:
-            return only_norms(first_evidence(params, self.release))
-        (drawn, *_) = jax.eval_shape(model.draws, params, key)
-        return first_evidence(drawn, self.release)
 
     def _due_loss(self, step: Array, loss_on: Callable[[GaussianSum], Scalar]) -> Scalar:
         """The loss, released at the steps at which one is due; NaN at others."""

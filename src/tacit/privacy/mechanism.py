@@ -201,10 +201,7 @@ class GaussianSum:
         clip_norm: Scalar | float | None = None,
         record_key: Key | None = None,
     ) -> Counted:
-        """Returns the same and a histogram of norms, at the cost of a call.
-
-        It lies in the room that the clip leaves (`tacit.privacy.clipping.slack`).
-        """
+        """Returns the same, and a histogram of norms (`tacit.privacy.clipping.slack`)."""
         call = _Call(noise_multiplier, clip_norm, record_key)
         return self._of_query(key, query, data, call, is_counted=True)
 
@@ -290,8 +287,7 @@ class GaussianSum:
     ) -> Counted:
         """Makes one release; where devices share the table, all of them make it together.
 
-        ``summing`` tells from the shapes of a record and a key how the loss is summed. Norms are
-        counted where there is noise: other sums have no room for it.
+        ``summing`` tells from shapes how the loss is summed. Sums without noise count no norms.
         """
         table = table_of(data, num_records=self.sampling.num_records)
         require_isolated(loss, params, table.record, key, records=data)
