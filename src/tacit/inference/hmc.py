@@ -84,10 +84,11 @@ class HMC:
 
     Guarantee:
       A step makes ``num_leapfrog + 1`` gradient releases and one release of the ratio; with
-      ``reuse_gradient`` one gradient less, except in the first step. That is what `cost` states,
-      and with full batches it is ``(L + 1) / z_g**2 + 1 / z_r**2`` in squares of GDP's mu.
-      Momentum and the uniform number of the acceptance know nothing of the records, so `State` and
-      `Info` are functions of releases. A rejected step costs as much as any other.
+      ``reuse_gradient`` one gradient less, except in the first step; without ``gradient`` the
+      ratio only. That is what `cost` states, and with full batches it is ``(L + 1) / z_g**2 + 1 /
+      z_r**2`` in squares of GDP's mu. Momentum and the uniform number of the acceptance know
+      nothing of the records, so `State` and `Info` are functions of releases. A rejected step
+      costs as much as any other.
 
     What is sampled: the posterior, as long as no ratio is really clipped; the step size and
     clipped or Poisson gradients cost acceptance only. Once ratios are really clipped, no target
@@ -100,6 +101,9 @@ class HMC:
 
     Args:
       gradient: the engine of the gradients: full batches (see its ``chunk_size``) or sampled ones.
+        With None trajectories are those of a standard normal, at no privacy cost. That is for
+        coordinates in which the posterior nearly is one, as `tacit.inference.fit_hmc` makes them;
+        elsewhere no proposal is accepted.
       ratio: the engine of the ratio, on full batches. Its ``clip_norm`` bounds how fast the loss of
         one record may change per unit of distance in the parameters.
       step_size: of the leapfrog.
@@ -124,7 +128,7 @@ class HMC:
       private Hamiltonian Monte Carlo" (2021), here with a fixed clip per unit of distance.
     """
 
-    gradient: GaussianSum
+    gradient: GaussianSum | None
     ratio: GaussianSum
     step_size: float
     num_leapfrog: int
@@ -153,6 +157,8 @@ class HMC:
                 f"ratio.clipping must be Flat(); got {self.ratio.clipping!r}. The ratio is one"
                 " number, and any other rule changes those that are within the clip."
             )
+        if self.gradient is None:
+            return
         if self.gradient.sampling.num_records != self.ratio.sampling.num_records:
             raise InvalidArgumentError(
                 "gradient and ratio must have the same num_records; got"
@@ -193,29 +199,31 @@ class HMC:
     @property
     def num_records(self) -> int:
         """How many records the method was configured for."""
-        return self.gradient.sampling.num_records
+        return self.ratio.sampling.num_records
 
     @property
     def public_records(self) -> int:
         """The number of records that may be shown and computed with."""
-        return self.gradient.sampling.public_records
+        return self.ratio.sampling.public_records
 
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """The gradients of the trajectories, and one ratio a step."""
+        """The gradients of the trajectories, if they are released, and one ratio a step."""
+        ratios = repeated(self.ratio.cost, num_steps)
+        if self.gradient is None:
+            return ratios
         num_gradients = num_steps * (self.num_leapfrog + 1)
         if self.reuse_gradient:
             num_gradients -= num_steps if start else max(num_steps - 1, 0)
-        return composed(
-            repeated(self.gradient.cost, num_gradients), repeated(self.ratio.cost, num_steps)
-        )
+        return composed(repeated(self.gradient.cost, num_gradients), ratios)
 
     def scale_noise(self, factor: float) -> Self:
         """Scales the noise of both engines; nothing else changes."""
-        gradient, ratio = (
-            replace(engine, noise_multiplier=engine.noise_multiplier * factor)
-            for engine in (self.gradient, self.ratio)
-        )
-        return replace(self, gradient=gradient, ratio=ratio)
+
+        def scaled(engine: GaussianSum) -> GaussianSum:
+            return replace(engine, noise_multiplier=engine.noise_multiplier * factor)
+
+        gradient = None if self.gradient is None else scaled(self.gradient)
+        return replace(self, gradient=gradient, ratio=scaled(self.ratio))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
@@ -238,6 +246,8 @@ class HMC:
             record_key = jax.random.wrap_key_data(state.record_key, impl=jax.random.key_impl(key))
 
             def gradient(key: Key, params: Params) -> Tree:
+                if self.gradient is None:
+                    return _tree.at_least_float32(params)
                 estimate = self.gradient.gradient(
                     key, _loss(objective), params, records, record_key=record_key
                 )
