@@ -2,7 +2,7 @@
 
 The robust likelihood is that of the worst pixels within the ball. It enters the start and every
 acceptance ratio alike, so that robustness costs no privacy. The task is to tell even digits from
-odd ones by 4 x 4 averaged pixels, since private chains want few parameters.
+odd ones by a logistic regression, since private chains want few parameters.
 """
 
 import argparse
@@ -18,25 +18,26 @@ from tacit.robust import Linf
 
 __all__ = ["run"]
 
-_BALL = Linf(radius=0.03, low=0.0, high=1.0)
-_NETWORK = MLP(num_inputs=16, num_outputs=1)
+_BALL = Linf(radius=0.05, low=0.0, high=1.0)
+_NETWORK = MLP(num_inputs=64, num_outputs=1)
 
 
 def run(
     num_steps: int = 20, num_records: int | None = None, seed: int | None = None
 ) -> dict[str, float]:
     """Returns accuracies of a plain and of a certified posterior, acceptance and epsilon."""
-    train, test = (_coarse(part) for part in digits(num_records))
-    plain = tacit.bayesian(_NETWORK, prior=GaussianPrior(std=3.0), likelihood=Bernoulli())
+    train, test = (_parities(part) for part in digits(num_records))
+    plain = tacit.bayesian(_NETWORK, prior=GaussianPrior(std=1.0), likelihood=Bernoulli())
     models = {
         "plain": plain,
         "certified": tacit.certified(plain, _NETWORK, _BALL, weight=0.5),
     }
     settings = WarmHMC(num_records=len(train.y), num_chains=8, num_proposals=num_steps)
-    made_up = np.random.default_rng(0).uniform(size=(1000, 16)).astype(np.float32)
     found = {}
+    # The images to test on are public. Made-up ones would be lit where no digit is, and the clip
+    # norms several times as large.
     for name, model in models.items():
-        fit = fit_hmc(settings, model, train, inputs=made_up, budget=BUDGET, seed=seed)
+        fit = fit_hmc(settings, model, train, inputs=test.x, budget=BUDGET, seed=seed)
         attack = tacit.PGD(ball=_BALL, num_steps=20)
         attacked = tacit.robust_accuracy(fit.posterior, attack, test.x, test.y)
         certificate = certify_predictive(fit.posterior, test.x, test.y, _BALL)
@@ -48,10 +49,8 @@ def run(
     return found
 
 
-def _coarse(records: tacit.Record) -> tacit.Record:
-    """Returns averages of 2 x 2 pixels, which move no farther than the pixels, and parities."""
-    pixels = np.asarray(records.x).reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4))
-    return tacit.as_records(pixels.reshape(-1, 16), np.asarray(records.y) % 2)
+def _parities(records: tacit.Record) -> tacit.Record:
+    return tacit.as_records(np.asarray(records.x), np.asarray(records.y) % 2)
 
 
 if __name__ == "__main__":

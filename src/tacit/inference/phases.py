@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
+from dp_accounting import DpEvent
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
@@ -16,7 +16,7 @@ from tacit.privacy.budget import Budget, Ledger
 from tacit.privacy.cost import Cost, composed
 from tacit.rng import seeded_key
 from tacit.tables.base import Table
-from tacit.typing import Key, Params, Record, Scalar
+from tacit.typing import Key, Params, Record, Scalar, Tree
 
 __all__ = ["Phase", "calibrate_phases", "fit_phases", "seed_of_phase", "tempered"]
 
@@ -40,6 +40,7 @@ def tempered(model: Model, temperature: float) -> Model:
 
 
 def _as_it_is(model: Model) -> Model:
+    """Returns the model."""
     return model
 
 
@@ -145,7 +146,7 @@ def seed_of_phase(seed: int | None, number: int) -> int | None:
     return None if seed is None else 1000 * number + seed
 
 
-def _cost_of(phases: Sequence[Phase]) -> Any:
+def _cost_of(phases: Sequence[Phase]) -> DpEvent:
     return composed(*(phase.plan.cost for phase in phases))
 
 
@@ -153,7 +154,7 @@ def _beginning(plan: Plan, model: Model, before: Fit) -> Checkpoint:
     """Returns the first states of a phase; they lie at the last ones of the phase before."""
     last = jax.tree.map(lambda leaf: leaf[:, -1], before.posterior.chains)
 
-    def begin(key: Key, params: Params) -> Any:
+    def begin(key: Key, params: Params) -> Tree:
         return plan.method.build(model._replace(init=lambda key: params)).init(key)
 
     # Of these keys come what a state holds beside parameters: masks, never noise or batches.

@@ -18,7 +18,7 @@ from tacit.inference.clip_norm import synthetic_records
 from tacit.inference.fit import Fit, fit
 from tacit.inference.hmc import HMC
 from tacit.inference.laplace import Laplace
-from tacit.inference.method import objective_of
+from tacit.inference.method import Method, objective_of
 from tacit.inference.phases import seed_of_phase
 from tacit.inference.plan import Plan, calibrate
 from tacit.models import Model
@@ -39,24 +39,25 @@ _LONGEST_PATH = 1.0
 """In radians of the circles on which a standard normal moves; a quarter turn forgets the start."""
 
 _LEAPFROG = 0.2
-"""The step size in coordinates in which frequencies are about one; its error is below one per cent
-of a trajectory's, and shorter steps would cost nothing but time."""
+"""The longest step: frequencies are one in these coordinates, and steps are free but for time."""
 
-_SHORT_PATH = 0.3
-_NUM_PATHS = 32
+_SHORT_PATH, _NUM_PATHS = 0.3, 32
+"""Of what clip norms are taken from: the rise of a loss per distance hardly depends on the path."""
+
 _LEAST_MOVED = 1.0
+"""Independent draws: a chain that moved less is still nearer to its start than to another draw."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmHMC:
     """HMC chains from draws of a private start; public settings, without any noise yet.
 
-    The defaults were chosen on simulated logistic regressions (``python -m examples.warm_hmc``).
-    Measured there, gradients that are released along a trajectory add more noise than they guide,
-    so trajectories follow the start's Gaussian, and the budget of the chains goes into the
-    acceptance ratio alone. How far accepted proposals go *in all* depends on that budget, and
-    hardly on how many chains and proposals share it. Many chains keep the spread of the start, few
-    move farther each.
+    On simulated logistic regressions (``python -m examples.warm_hmc``) gradients that are released
+    along a trajectory add more noise than they guide. So trajectories follow the start's Gaussian,
+    and the budget of the chains goes into the acceptance ratio alone. How far accepted proposals go
+    in all then depends on that budget, and not on how many chains and proposals share it: the
+    penalty grows with the square of a path. Many chains keep the spread of the start, few move
+    farther each.
 
     Args:
       num_records: of the table that will be fitted.
@@ -68,9 +69,8 @@ class WarmHMC:
       penalty: the variance of a proposal's noisy log ratio that paths are made for. Half of it is
         taken off the log ratio, so about ``2 Phi(-sqrt(penalty) / 2)`` of all proposals are
         accepted: a third, for 4.
-      quantile: the share of synthetic records whose ratio is not clipped. Ratios that are clipped
-        move the chains: by .1 posterior standard deviations where the share is .999, and by .2 to
-        .7 at .99.
+      quantile: the share of synthetic records whose ratio is not clipped. Clipped ratios move the
+        chains, so nearly all must fit.
       chunk_size: how many records are looked at together; memory only.
     """
 
@@ -257,8 +257,8 @@ class Coordinates(NamedTuple):
         # Corrected draws have the correlations and the privacy noise, which such a fit has not.
         draws = np.asarray(jax.vmap(_flat)(posterior.draws()), np.float64)
         root = np.linalg.cholesky(np.atleast_2d(np.cov(draws.T)))
-        found = (jnp.asarray(part, jnp.float32) for part in (draws.mean(axis=0), root))
-        return cls(*found, template)
+        centre = jnp.asarray(draws.mean(axis=0), jnp.float32)
+        return cls(centre, jnp.asarray(root, jnp.float32), template)
 
     def params(self, z: Array) -> Params:
         """Returns the model's own parameters."""
@@ -295,8 +295,9 @@ def _engine(
     )
 
 
-def _tuned(method: HMC, model: Model, inputs: Input, settings: WarmHMC) -> HMC:
+def _tuned(method: Method, model: Model, inputs: Input, settings: WarmHMC) -> HMC:
     """Returns the method with the clip norm and the path at which proposals are accepted."""
+    assert isinstance(method, HMC)
     ratio, path = method.ratio, _LONGEST_PATH
     if ratio.is_private:
         ratio = replace(ratio, clip_norm=_ratio_clip_norm(model, inputs, settings.quantile))
