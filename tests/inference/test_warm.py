@@ -1,5 +1,6 @@
 """HMC from a private start: what it costs, what it sees, what it refuses, and what it says."""
 
+import functools
 import math
 import warnings
 
@@ -133,7 +134,8 @@ def test_a_ledger_is_charged_for_start_and_chains(found):
     total = composed(*ledger.costs)
     assert count_releases(total) == count_releases(charged.checkpoint.cost.event)
     # Nor does a ledger change what is drawn.
-    jax.tree.map(np.testing.assert_array_equal, charged.posterior.kept, found.posterior.kept)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4)
+    jax.tree.map(close, charged.posterior.kept, found.posterior.kept)
 
 
 def test_paths_are_as_long_as_the_noise_allows(found):
