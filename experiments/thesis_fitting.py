@@ -11,15 +11,14 @@ stochastic gradient descent.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-import jax
 import optax
 
 import tacit
 from experiments.architectures import ghitu_mnist_mlp
 from experiments.cells import Settings
 from experiments.thesis_inputs import SCATTERING
+from tacit.inference import Phase, calibrate_phases, fit_phases, tempered
 from tacit.models import CNN, MLP, Categorical, GaussianPrior
 from tacit.models.networks import AveragePool
 from tacit.robust import FGSM, PGD, Linf
@@ -95,32 +94,32 @@ def robust(settings: Settings, model: tacit.Model, radius: float | Scalar) -> ta
 
 def run_chain(settings: Settings, train: Record, seed: int) -> Sequence[tacit.Fit]:
     """Runs the phases one after the other; the last one's statement counts them all."""
-    model = model_of(settings)
-    fits: list[tacit.Fit] = []
-    for number, phase in enumerate(settings["phases"]):
-        if is_burn_in(phase):
-            seen, num_steps = model, phase["num_steps"]
-            plan = tacit.Plan(
-                method=_burn_in(settings, phase, len(train.y)),
-                num_steps=num_steps,
-                burn_in=num_steps - 1,
-                thinning=1,
-            )
-        else:
-            seen = _tempered(robust(settings, model, phase["radius"]), phase["temperature"])
-            plan = tacit.Plan(
-                method=_method(phase, len(train.y)), num_steps=phase["num_proposals"], thinning=1
-            )
-        if fits:
-            # The last state is a release that `spent` counts, so the chain may go on from there.
-            seen = _from(seen, jax.tree.map(lambda leaf: leaf[0, -1], fits[-1].posterior.kept))
-            plan = replace(plan, spent=fits[-1].checkpoint.cost)
-        budget = tacit.Budget.non_private()
-        if "epsilon" in phase:
-            budget = tacit.Budget(epsilon=phase["epsilon"], delta=settings["delta"])
-            plan = tacit.calibrate(plan, budget)
-        fits.append(tacit.fit(plan, seen, train, budget=budget, seed=1000 * number + seed))
-    return fits
+    model, budget = model_of(settings), tacit.Budget.non_private()
+    phases = [_phase(settings, phase, len(train.y)) for phase in settings["phases"]]
+    if "epsilon" in settings["phases"][-1]:
+        *_, budget = budgets = [
+            tacit.Budget(epsilon=phase["epsilon"], delta=settings["delta"])
+            for phase in settings["phases"]
+        ]
+        phases = calibrate_phases(phases, budgets)
+    return fit_phases(phases, model, train, budget=budget, seed=seed)
+
+
+def _phase(settings: Settings, phase: Settings, num_records: int) -> Phase:
+    if is_burn_in(phase):
+        num_steps = phase["num_steps"]
+        method = _burn_in(settings, phase, num_records)
+        return Phase(
+            plan=tacit.Plan(method=method, num_steps=num_steps, burn_in=num_steps - 1, thinning=1)
+        )
+
+    def seen(model: tacit.Model) -> tacit.Model:
+        return tempered(robust(settings, model, phase["radius"]), phase["temperature"])
+
+    plan = tacit.Plan(
+        method=_method(phase, num_records), num_steps=phase["num_proposals"], thinning=1
+    )
+    return Phase(plan=plan, transform=seen)
 
 
 def is_burn_in(phase: Settings) -> bool:
@@ -206,14 +205,3 @@ def _sampling(phase: Settings, num_records: int) -> tacit.FullBatch | tacit.Pois
 _JITTER = 0.1
 _CHUNK = 2048
 _RAMP, _FRICTION = 0.6, 0.1
-
-
-def _tempered(model: tacit.Model, temperature: float) -> tacit.Model:
-    def log_likelihood(params: Params, record: Record, key: Key) -> Scalar:
-        return model.log_likelihood(params, record, key) / temperature
-
-    return model._replace(log_likelihood=log_likelihood)
-
-
-def _from(model: tacit.Model, params: Params) -> tacit.Model:
-    return model._replace(init=lambda key: params)

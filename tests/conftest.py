@@ -88,6 +88,8 @@ _SLOW = (
     "tests/inference/test_vi.py::test_a_layer_as_wide_as_the_table",
     "tests/inference/test_vi.py::test_a_step_clips_what_it_asks_for_and_adds_the_divergence_over_n[low",
     "tests/inference/test_vi.py::test_with_one_shared_draw_no_kernel_of_a_record_is_ever_formed[LowRank]",
+    "tests/inference/test_warm.py::test_a_rehearsal",
+    "tests/inference/test_warm.py::test_paths_are",
     "tests/models/programs/test_alignment.py::test_the_guides_gradient_follows_from_that_at_the_shared_draw[auto",
     "tests/models/programs/test_as_model.py::test_prior_and_likelihoods_add_up",
     "tests/models/programs/test_splitting.py::test_records_with_latents",

@@ -234,7 +234,6 @@ def test_records_without_a_finite_loss_push_away_as_far_as_the_clip_lets_them(ba
         ends,
         records,
         record_key=jax.random.key(1),
-        evidence=None,
     )
     # Eight records, a clip of one for each unit of distance, a distance of two.
     assert float(log_ratio) == pytest.approx(sign * 16, rel=1e-4)
@@ -249,7 +248,6 @@ def test_a_proposal_that_goes_nowhere_has_a_ratio_of_one():
         (here, here),
         records,
         record_key=jax.random.key(1),
-        evidence=None,
     )
     assert float(log_ratio) == float(variance) == 0.0
 

@@ -177,7 +177,10 @@ def test_one_record_moves_all_that_is_released_by_the_clip_norm_at_most(name, ba
     def released(records):
         found = step(jax.random.key(1), kernel.init(seeded_key(0)), records)[0].releases
         curvature = (found.products, found.traces[:1], found.steepest[:1])
-        parts = [found.evidence.gradients[0], found.evidence.shares[:1] * 0.1 * 1.5 * NUM_RECORDS]
+        evidence = found.evidence
+        # Counters have the same noise as all other numbers.
+        counters = evidence.norms[0] * np.sqrt(evidence.variances[0] / evidence.norm_variances[0])
+        parts = [evidence.gradients[0], counters]
         parts += [method.scale * share * p for share, p in zip(shares, curvature, strict=True)]
         return np.concatenate([np.ravel(part).astype(np.float64) for part in parts])
 
@@ -236,7 +239,8 @@ def test_the_clip_norm_leaves_nearly_all_synthetic_records_as_they_are():
     )
     kernel = Laplace(release=release).build(model)
     state, _ = jax.jit(kernel.step)(jax.random.key(0), kernel.init(seeded_key(5)), synthetic)
-    assert 0.99 < float(state.releases.evidence.shares[0]) <= 1.001
+    # One in a hundred is clipped, and few more are within three hundredths of it.
+    assert 0.9 < float(state.releases.evidence.norms[0].sum()) <= 1.001
 
 
 def test_equations_with_few_directions_are_solved_exactly():

@@ -108,6 +108,9 @@ METHODS = {
     "HMC with Poisson gradients": HMC(
         gradient=engine(), ratio=engine(full), step_size=0.1, num_leapfrog=2, mass=2.0
     ),
+    "HMC on the paths of a standard normal": HMC(
+        gradient=None, ratio=engine(full), step_size=0.1, num_leapfrog=2
+    ),
     "VI": VI(release=engine(), optimizer=optax.sgd(0.1)),
     "VI low rank with per-record draws": VI(
         release=engine(), optimizer=optax.sgd(0.1), guide=LowRank(rank=2), draws=RecordDraws()

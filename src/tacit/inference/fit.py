@@ -225,8 +225,8 @@ def _with_acceptance(posterior: Posterior, info: Tree) -> Posterior:
         return posterior
     caveat = (
         f"The chains accepted {float(jnp.mean(acceptance)):.1%} of their proposals, so their draws"
-        " say where they started and not what the records say. Start nearer, take shorter steps or"
-        " fewer parameters, or use Laplace."
+        " say where they started and not what the records say. Start nearer (fit_hmc does), take"
+        " shorter steps or fewer parameters, or use Laplace."
     )
     # The records were paid for: the run keeps its posterior also where warnings are errors.
     with contextlib.suppress(UtilityWarning):

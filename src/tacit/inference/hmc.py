@@ -24,6 +24,7 @@ from tacit.inference.method import (
 )
 from tacit.models import Model
 from tacit.privacy.clipping import Flat
+from tacit.privacy.clipping.slack import Counted
 from tacit.privacy.cost import composed, repeated
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch
@@ -94,10 +95,11 @@ class HMC:
 
     Guarantee:
       A step makes ``num_leapfrog + 1`` gradient releases and one release of the ratio; with
-      ``reuse_gradient`` one gradient less, except in the first step. That is what `cost` states,
-      and with full batches it is ``(L + 1) / z_g**2 + 1 / z_r**2`` in squares of GDP's mu.
-      Momentum and the uniform number of the acceptance know nothing of the records, so `State` and
-      `Info` are functions of releases. A rejected step costs as much as any other.
+      ``reuse_gradient`` one gradient less, except in the first step; without ``gradient`` the
+      ratio only. That is what `cost` states, and with full batches it is ``(L + 1) / z_g**2 + 1 /
+      z_r**2`` in squares of GDP's mu. Momentum and the uniform number of the acceptance know
+      nothing of the records, so `State` and `Info` are functions of releases. A rejected step
+      costs as much as any other.
 
     What is sampled: the posterior, as long as no ratio is really clipped; the step size and
     clipped or Poisson gradients cost acceptance only. Once ratios are really clipped, no target
@@ -110,6 +112,9 @@ class HMC:
 
     Args:
       gradient: the engine of the gradients: full batches (see its ``chunk_size``) or sampled ones.
+        With None trajectories are those of a standard normal, at no privacy cost. That is for
+        coordinates in which the posterior nearly is one, as `tacit.inference.fit_hmc` makes them;
+        elsewhere no proposal is accepted.
       ratio: the engine of the ratio, on full batches. Its ``clip_norm`` bounds how fast the loss of
         one record may change per unit of distance in the parameters.
       step_size: of the leapfrog.
@@ -134,7 +139,7 @@ class HMC:
       private Hamiltonian Monte Carlo" (2021), here with a fixed clip per unit of distance.
     """
 
-    gradient: GaussianSum
+    gradient: GaussianSum | None
     ratio: GaussianSum
     step_size: float
     num_leapfrog: int
@@ -163,6 +168,8 @@ class HMC:
                 f"ratio.clipping must be Flat(); got {self.ratio.clipping!r}. The ratio is one"
                 " number, and any other rule changes those that are within the clip."
             )
+        if self.gradient is None:
+            return
         if self.gradient.sampling.num_records != self.ratio.sampling.num_records:
             raise InvalidArgumentError(
                 "gradient and ratio must have the same num_records; got"
@@ -203,29 +210,31 @@ class HMC:
     @property
     def num_records(self) -> int:
         """How many records the method was configured for."""
-        return self.gradient.sampling.num_records
+        return self.ratio.sampling.num_records
 
     @property
     def public_records(self) -> int:
         """The number of records that may be shown and computed with."""
-        return self.gradient.sampling.public_records
+        return self.ratio.sampling.public_records
 
     def cost(self, num_steps: int, *, start: int = 0) -> DpEvent:
-        """The gradients of the trajectories, and one ratio a step."""
+        """The gradients of the trajectories, if they are released, and one ratio a step."""
+        ratios = repeated(self.ratio.cost, num_steps)
+        if self.gradient is None:
+            return ratios
         num_gradients = num_steps * (self.num_leapfrog + 1)
         if self.reuse_gradient:
             num_gradients -= num_steps if start else max(num_steps - 1, 0)
-        return composed(
-            repeated(self.gradient.cost, num_gradients), repeated(self.ratio.cost, num_steps)
-        )
+        return composed(repeated(self.gradient.cost, num_gradients), ratios)
 
     def scale_noise(self, factor: float) -> Self:
         """Scales the noise of both engines; nothing else changes."""
-        gradient, ratio = (
-            replace(engine, noise_multiplier=engine.noise_multiplier * factor)
-            for engine in (self.gradient, self.ratio)
-        )
-        return replace(self, gradient=gradient, ratio=ratio)
+
+        def scaled(engine: GaussianSum) -> GaussianSum:
+            return replace(engine, noise_multiplier=engine.noise_multiplier * factor)
+
+        gradient = None if self.gradient is None else scaled(self.gradient)
+        return replace(self, gradient=gradient, ratio=scaled(self.ratio))
 
     def build(self, model: Model) -> Kernel:
         """Returns the kernel for a model."""
@@ -249,19 +258,17 @@ class HMC:
             record_key = jax.random.wrap_key_data(state.record_key, impl=jax.random.key_impl(key))
 
             def gradient(key: Key, params: Params) -> Tree:
+                if self.gradient is None:
+                    return _tree.at_least_float32(params)
                 estimate = self.gradient.gradient(
                     key, _loss(objective), params, records, record_key=record_key
                 )
                 return add_regulariser(estimate, objective, params, None)
 
             proposal = self._propose(proposal_keys, state, gradient, mass)
-            log_ratio, variance, evidence = self._log_ratio(
-                ratio_key,
-                objective,
-                (state.params, proposal.params),
-                records,
-                record_key=record_key,
-                evidence=state.evidence,
+            ends = state.params, proposal.params
+            log_ratio, variance, found = self._log_ratio(
+                ratio_key, objective, ends, records, record_key=record_key
             )
             log_probability = _log_acceptance(log_ratio + proposal.kinetic_drop, variance)
             # The logarithm of a uniform number.
@@ -275,15 +282,14 @@ class HMC:
                 chosen(proposal.last, proposal.first) if self.reuse_gradient else None,
                 state.step + 1,
                 state.record_key,
-                evidence,
+                noted(state.evidence, *ends, variance, found),
             )
             return next_state, HMCInfo(
                 accepted.astype(jnp.float32), jnp.exp(log_probability), proposal.step_size
             )
 
-        return Kernel(
-            init, step, retained_params, Points(), evidence=evidence_of, engine=self.ratio
-        )
+        engine = self.ratio
+        return Kernel(init, step, retained_params, Points(), evidence=evidence_of, engine=engine)
 
     def _propose(
         self,
@@ -295,7 +301,8 @@ class HMC:
         """Follows a trajectory from a fresh momentum; ``gradient`` makes the releases."""
         jitter_key, momentum_key, first_key, path_key = keys
         step_size = self.step_size * (1 + self.jitter * jax.random.uniform(jitter_key, minval=-1.0))
-        momentum = _momentum(momentum_key, mass)
+        normal = normal_like(momentum_key, mass)
+        momentum = jax.tree.map(lambda m, xi: jnp.sqrt(m) * xi, mass, normal)
         first = (
             lax.cond(state.step == 0, gradient, lambda *_: state.gradient, first_key, state.params)
             if self.reuse_gradient
@@ -319,12 +326,8 @@ class HMC:
         records: Record,
         *,
         record_key: Key,
-        evidence: Evidence | None,
-    ) -> tuple[Scalar, Scalar, Evidence | None]:
-        """Returns the noisy log posterior ratio of a new position and an old, and its variance.
-
-        And the evidence with how many records were clipped.
-        """
+    ) -> tuple[Scalar, Scalar, Counted]:
+        """Returns a noisy log posterior ratio, its variance, and the release that it is made of."""
         old, new = ends
         distance = optax.tree.norm(_tree.at_least_float32(jax.tree.map(jnp.subtract, new, old)))
         unit = jnp.where(distance > 0, distance, 1.0)
@@ -333,14 +336,16 @@ class HMC:
         def rise_per_distance(record: Record, key: Key) -> Scalar:
             # A record with no finite loss at the new position counts against it as much as the
             # clip allows; without this it would not count at all.
-            before, after = (_finite(loss(params, record, key)) for params in ends)
+            before, after = (
+                jnp.nan_to_num(loss(params, record, key), nan=_HUGE, posinf=_HUGE, neginf=_HUGE)
+                for params in ends
+            )
             return jnp.clip((before - after) / unit, -_HUGE, _HUGE)
 
         found = self.ratio.counted(key, rise_per_distance, records, record_key=record_key)
         log_prior = objective.regulariser(old, None) - objective.regulariser(new, None)
         variance = (self.ratio.noise_std * distance) ** 2
-        evidence = noted(evidence, new, old, variance, found)
-        return distance * found.estimate + log_prior, variance, evidence
+        return distance * found.estimate + log_prior, variance, found
 
 
 class _Proposal(NamedTuple):
@@ -357,10 +362,6 @@ def _loss(objective: Objective) -> Callable[[Params, Record, Key], Scalar]:
     return lambda params, record, key: objective.record_loss(params, None, record, key)
 
 
-def _finite(loss: Scalar) -> Scalar:
-    return jnp.where(jnp.isfinite(loss), loss, _HUGE)
-
-
 def _mass_like(params: Params, mass: Any) -> Tree:
     """Returns a mass for every parameter, in float32."""
     try:
@@ -373,10 +374,6 @@ def _mass_like(params: Params, mass: Any) -> Tree:
         raise InvalidArgumentError(
             f"mass must be one number, or a tree that begins like the parameters: {error}"
         ) from error
-
-
-def _momentum(key: Key, mass: Tree) -> Tree:
-    return jax.tree.map(lambda m, xi: jnp.sqrt(m) * xi, mass, normal_like(key, mass))
 
 
 def _leapfrog(

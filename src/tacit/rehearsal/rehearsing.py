@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from tacit import _artefact, _check, _display
 from tacit.data import Schema
 from tacit.errors import IntervalWarning, PrivacyWarning, UtilityWarning
-from tacit.inference import Plan, calibrate_steps
-from tacit.inference.fit import LEAST_ACCEPTANCE, CompiledFit, fit
+from tacit.inference import Plan, WarmHMC, calibrate_steps, fit_hmc
+from tacit.inference.fit import LEAST_ACCEPTANCE, CompiledFit, Fit, fit
 from tacit.models import Model
 from tacit.privacy.budget import Budget
 from tacit.privacy.statement.construction import method_name
 from tacit.rehearsal.scoring import MEASURES, Scorer
 from tacit.rehearsal.simulated import Nature
-from tacit.typing import Input, Key, Params
+from tacit.typing import Input, Key, Params, Record
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -118,7 +118,7 @@ def _or_none(value: float) -> float | None:
 
 
 def rehearse(
-    plan: Plan,
+    plan: Plan | WarmHMC,
     model: Model,
     inputs: Input | Schema,
     *,
@@ -140,7 +140,8 @@ def rehearse(
       No private record is involved, so this is free, however often it is done.
 
     Args:
-      plan: calibrated to the budget.
+      plan: calibrated to the budget; or the settings of `tacit.inference.fit_hmc`, which
+        calibrates by itself.
       model: what will be fitted; it must say how to draw (`Model.simulator`).
       inputs: public or made-up inputs, one row for each, never private ones; or a schema, over
         which inputs are then spread evenly.
@@ -170,16 +171,16 @@ def rehearse(
     _check.positive_integer(num_repeats=num_repeats)
     _check.fraction(one=False, level=level)
     _check.non_negative_integer(seed=seed)
-    if plan.num_steps is None:
-        plan = calibrate_steps(plan, budget)
-    nature = Nature(model, inputs, num_records=plan.method.num_records, truths=truths)
-    scorer, compiled = Scorer(plan.method, model, level=level), CompiledFit(plan.method, model)
+    num_records = plan.num_records if isinstance(plan, WarmHMC) else plan.method.num_records
+    nature = Nature(model, inputs, num_records=num_records, truths=truths)
+    run, plan = _runner(plan, model, nature.inputs, budget)
+    scorer = Scorer(plan.method, model, level=level)
 
     def repeat(number: int) -> dict[str, float]:
         own = seed * 1_000_003 + number
         data = nature.data_set(own)
         start = time.perf_counter()
-        found = fit(plan, model, data.records, budget=budget, seed=own, compiled=compiled)
+        found = run(data.records, own)
         return scorer.measures(found, data, seconds=time.perf_counter() - start)
 
     rows = []
@@ -212,3 +213,23 @@ def rehearse(
             stacklevel=2,
         )
     return found
+
+
+def _runner(
+    plan: Plan | WarmHMC, model: Model, inputs: Input, budget: Budget
+) -> tuple[Callable[[Record, int], Fit], Plan]:
+    """Returns what fits records under a seed, and the plan of it, or of its chains."""
+    if isinstance(plan, WarmHMC):
+        settings = plan
+
+        def warm(records: Record, seed: int) -> Fit:
+            return fit_hmc(settings, model, records, inputs=inputs, budget=budget, seed=seed)
+
+        return warm, settings.plans(model, inputs, budget)[1]
+    whole = calibrate_steps(plan, budget) if plan.num_steps is None else plan
+    compiled = CompiledFit(whole.method, model)
+
+    def run(records: Record, seed: int) -> Fit:
+        return fit(whole, model, records, budget=budget, seed=seed, compiled=compiled)
+
+    return run, whole
