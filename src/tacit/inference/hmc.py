@@ -334,8 +334,7 @@ class HMC:
         loss = _loss(objective)
 
         def rise_per_distance(record: Record, key: Key) -> Scalar:
-            # A record with no finite loss at the new position counts against it as much as the
-            # clip allows; without this it would not count at all.
+            # A new position without a finite loss is as bad as the clip allows, and not ignored.
             before, after = (
                 jnp.nan_to_num(loss(params, record, key), nan=_HUGE, posinf=_HUGE, neginf=_HUGE)
                 for params in ends
