@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
+from laws import laws
 from laws.cases import CLIP_NORM, METHODS, MODELS, engine, full, poisson, table
 from tacit import cli
 from tacit.inference.method import objective_of, potential_gradient
 from tacit.privacy.accounting import CLTApproximation
 from tacit.privacy.budget import InMemoryLedger
-from tacit.privacy.clipping.slack import Counted
 from tacit.privacy.cost import count_releases
 from tacit.privacy.mechanism import GaussianSum
 from tacit.rng import seeded_key
@@ -205,9 +205,7 @@ def test_changing_one_record_changes_the_sum_by_that_records_own_contribution(ki
 def test_with_the_engine_silenced_a_whole_fit_shows_nothing_of_the_records(monkeypatch):
     # All that leaves a run: posterior, infos, checkpoints, what progress and ledger are told.
     def silent(self, key, summation, *others):
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summation.shapes)
-        counters = jnp.zeros(len(summation.heights))
-        return Counted(zeros, counters, counters)
+        return laws.zeros_of(summation)
 
     def unnamed(checkpoint):
         return checkpoint._replace(run_id=None)  # drawn for each run

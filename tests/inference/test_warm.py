@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from laws import laws
 from tacit.errors import BudgetExceededError, InvalidArgumentError, UtilityWarning
 from tacit.inference import SGLD, Laplace, Plan, WarmHMC, fit_hmc, warm
 from tacit.inference.warm import Coordinates
@@ -95,7 +96,7 @@ def test_start_and_chains_are_in_one_statement_within_the_budget(found):
 
 def test_with_the_engine_silenced_no_trace_of_the_records_is_left(monkeypatch):
     def silent(self, key, summation, *others):
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summation.shapes)
+        return laws.zeros_of(summation)
 
     monkeypatch.setattr(GaussianSum, "_release", silent)
     left, right = (run(records=table(seed)) for seed in (0, 5))

@@ -27,7 +27,7 @@ def _unasked(recipe):
     return True
 
 
-def _zeros_of(summation):
+def zeros_of(summation):
     """Returns zeros in the shape of what a release would return."""
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summation.shapes)
     counters = jnp.zeros(len(summation.heights))
@@ -57,7 +57,7 @@ def check_cost_equals_releases(method, model, records, monkeypatch, *, num_steps
         used = self.noise_multiplier if given is None else float(given)
         seen.append(self.cost_of(used))
         # What it returns decides nothing about what else is released, and costs minutes.
-        return _zeros_of(summation)
+        return zeros_of(summation)
 
     with monkeypatch.context() as patch, jax.disable_jit():
         patch.setattr(GaussianSum, "_release", spy)
@@ -81,7 +81,7 @@ def check_non_interference(method, model, records, others, monkeypatch):
     """Non-interference: with the engine silenced, no trace of the records is left anywhere."""
 
     def silent(self, key, summation, *others):
-        return _zeros_of(summation)
+        return zeros_of(summation)
 
     with monkeypatch.context() as patch:
         patch.setattr(GaussianSum, "_release", silent)
