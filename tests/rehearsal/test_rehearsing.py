@@ -1,14 +1,16 @@
-"""A rehearsal is the run itself on simulated records, scored by who knows the truth."""
+"""A rehearsal is the run itself on simulated records, scored by the true parameters."""
 
 import dataclasses
 import json
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpy.testing import assert_array_equal
 
 import tacit
 from tacit.data import NumericColumn, Schema, Target
@@ -19,10 +21,11 @@ from tacit.models import (
     FixedGaussian,
     FlatPrior,
     GaussianPrior,
+    LearntGaussian,
     from_function,
     from_program,
 )
-from tacit.rehearsal import choose, rehearse
+from tacit.rehearsal import choose, plausible_truths, rehearse
 from tacit.rehearsal.figure import comparison
 from tacit.rehearsal.outlook import warn_if_hopeless
 
@@ -282,6 +285,46 @@ SCHEMA = Schema(
     columns=tuple(NumericColumn(name=f"x{i}", low=-1, high=1) for i in range(3)),
     target=Target(name="y", classes=(0, 1)),
 )
+
+
+def test_plausible_truths_keep_log_odds_and_targets_in_a_usual_range():
+    x = np.random.default_rng(0).uniform(-1, 1, (500, 40)).astype(np.float32)
+    for likelihood, spread in ((Bernoulli(), 2.0), (LearntGaussian(initial_std=0.3), 0.4)):
+        model = tacit.bayesian(
+            MLP(num_inputs=40, num_outputs=1), prior=GaussianPrior(std=3.0), likelihood=likelihood
+        )
+        draw = plausible_truths(model, x)
+        layers = [
+            draw(key)["network"]["dense_0"] for key in jax.random.split(jax.random.key(1), 60)
+        ]
+        outputs = [x @ layer["kernel"] + layer["bias"] for layer in layers]
+        # 60 x 41 squared normals: relative error of the root below 2 %, and inputs are a sample.
+        assert np.sqrt(np.mean(np.square(outputs))) == pytest.approx(spread, rel=0.12)
+
+
+def test_truths_are_never_wider_than_the_prior_and_networks_keep_theirs():
+    model = tacit.bayesian(
+        MLP(num_inputs=3, num_outputs=1), prior=GaussianPrior(std=0.1), likelihood=Bernoulli()
+    )
+    key = jax.random.key(0)
+    narrow = plausible_truths(model, INPUTS)(key)["network"]["dense_0"]["kernel"]
+    assert_array_equal(narrow, model.simulator.params(key)["network"]["dense_0"]["kernel"])
+    assert plausible_truths(classifier(hidden=(4,)), INPUTS) is None
+    assert plausible_truths(linear(), INPUTS) is None
+    assert plausible_truths(flat_classifier(), INPUTS) is None
+
+
+def test_what_never_occurs_does_not_count_as_covered():
+    # The prior's interval of such weights holds nine truths of ten, whatever a method does.
+    release = tacit.GaussianSum(
+        sampling=tacit.FullBatch(num_records=NUM_RECORDS), clip_norm=0.05, noise_multiplier=1.0
+    )
+    plan = tacit.calibrate(tacit.Plan(method=tacit.Laplace(release=release), num_steps=6), GENEROUS)
+    seen = rehearse(plan, classifier(num_inputs=3), INPUTS, budget=GENEROUS, num_repeats=6)
+    empty = np.hstack([INPUTS, np.zeros((len(INPUTS), 9), np.float32)])
+    found = rehearse(plan, classifier(num_inputs=12), empty, budget=GENEROUS, num_repeats=6)
+    assert seen.mean("coverage") < 0.5
+    assert found.mean("coverage") < 0.5
 
 
 def test_a_schema_stands_for_inputs_spread_over_it():

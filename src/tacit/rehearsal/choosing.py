@@ -1,4 +1,4 @@
-"""Choosing between candidates by rehearsal: free, because no private record is looked at."""
+"""Choosing between candidates by rehearsal, at no privacy cost: no private record is involved."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tacit.rehearsal.rehearsing import OnRepeat, Rehearsal, rehearse
 from tacit.rehearsal.scoring import MEASURES
 from tacit.typing import Input, Key, Params
 
-__all__ = ["Choice", "choose"]
+__all__ = ["Choice", "best_of", "choose"]
 
 _HIGHER_IS_BETTER = ("accuracy",)
 _CRITERIA = ("nll", "accuracy", "rmse", "ece")
@@ -50,7 +50,7 @@ def choose(
     """Rehearses every candidate on the same data sets, and returns the best.
 
     Guarantee:
-      No private record is involved, so the choice is free.
+      No private record is involved, so the choice has no privacy cost.
 
     Args:
       candidates: calibrated plans, by name: method, clip norm, rate, batch and steps may differ.
@@ -87,6 +87,19 @@ def choose(
             seed=seed,
             progress=moved,
         )
+    return best_of(candidates, found, criterion=criterion)
+
+
+def best_of(
+    candidates: Mapping[str, Plan], found: Mapping[str, Rehearsal], *, criterion: str = "nll"
+) -> Choice:
+    """Returns the best of candidates that were rehearsed on the same data sets.
+
+    Args:
+      candidates: plans, by name.
+      found: their rehearsals.
+      criterion: as in `choose`.
+    """
     values = np.array([found[name].mean(criterion) for name in found])
     if np.all(np.isnan(values)):
         raise InvalidArgumentError(
