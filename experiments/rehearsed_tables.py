@@ -51,7 +51,6 @@ _LARGE_CANDIDATES: Mapping[str, _Candidate] = {
     NETWORK: ("sgld", 400, 1, 1, None),
     "sgld": ("sgld", 400, 1, 1, None),
     "vi": ("vi", 400, 1, 1, None),
-    "laplace, 10 steps, all records": ("laplace", 10, 1, 1, 1.0),
 }
 
 

@@ -68,9 +68,6 @@ def rehearse_command(
     from_prior: Annotated[
         bool, typer.Option("--from-prior", help="Draw truths from the prior, however wide.")
     ] = False,
-    processes: Annotated[
-        int, typer.Option(help="Number of processes that candidates are shared among.")
-    ] = 1,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="A folder for rehearsal.json and rehearsal.png."),
@@ -87,11 +84,11 @@ def rehearse_command(
     [bold]tacit rehearse --features 20 --classes 2 --records 500 --method sgld,vi,laplace[/]
 
     [bold]tacit rehearse --schema schema.toml --records 500 --method laplace --steps 10,100
-    --clip-norm 1x,2x,4x --processes 2 -o rehearsal[/]
+    --clip-norm 1x,2x,4x -o rehearsal[/]
     """
     _check.positive(epsilon=epsilon)
     _check.fraction(one=False, delta=delta)
-    _check.positive_integer(records=records, repeats=repeats, processes=processes)
+    _check.positive_integer(records=records, repeats=repeats)
     lists = {
         "method": _listed("--method", method, str),
         "num_steps": _listed("--steps", steps, int),
@@ -120,7 +117,6 @@ def rehearse_command(
     ) as bar:
         task = bar.add_task("rehearse", total=repeats * len(rehearsal.recipes))
         found = rehearsal.run(
-            num_processes=processes,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     document = rehearsal.document(found)

@@ -15,7 +15,7 @@ from tacit.rehearsal.rehearsing import OnRepeat, Rehearsal, rehearse
 from tacit.rehearsal.scoring import MEASURES
 from tacit.typing import Input, Key, Params
 
-__all__ = ["Choice", "best_of", "choose"]
+__all__ = ["Choice", "choose"]
 
 _HIGHER_IS_BETTER = ("accuracy",)
 _CRITERIA = ("nll", "accuracy", "rmse", "ece")
@@ -87,19 +87,6 @@ def choose(
             seed=seed,
             progress=moved,
         )
-    return best_of(candidates, found, criterion=criterion)
-
-
-def best_of(
-    candidates: Mapping[str, Plan], found: Mapping[str, Rehearsal], *, criterion: str = "nll"
-) -> Choice:
-    """Returns the best of candidates that were rehearsed on the same data sets.
-
-    Args:
-      candidates: plans, by name.
-      found: their rehearsals.
-      criterion: as in `choose`.
-    """
     values = np.array([found[name].mean(criterion) for name in found])
     if np.all(np.isnan(values)):
         raise InvalidArgumentError(
