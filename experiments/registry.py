@@ -17,6 +17,9 @@ from experiments import (
     knolle_pneumonia,
     mnist_front_end,
     pneumonia,
+    rehearsed_coverage,
+    rehearsed_predictions,
+    rehearsed_tables,
     robust_mnist,
     robust_pneumonia,
     shipped_programs,
@@ -65,6 +68,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     robust_pneumonia.EXPERIMENT,
     together.EXPERIMENT,
     together_coverage.EXPERIMENT,
+    rehearsed_tables.EXPERIMENT,
+    rehearsed_predictions.EXPERIMENT,
+    rehearsed_coverage.EXPERIMENT,
 )
 
 WITHOUT_REPEATS = tuple({experiment.measure: experiment for experiment in EXPERIMENTS}.values())

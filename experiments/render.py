@@ -1,4 +1,4 @@
-"""The results page: what was measured, beside what was published."""
+"""Pages with results: what was measured, beside what was published or predicted."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from experiments.pages import (
     overview,
     pneumonia,
     programs,
+    rehearsal,
     robust,
     thesis,
     together,
@@ -20,9 +21,9 @@ from experiments.pages import (
     zhang_regression,
 )
 
-__all__ = ["FIGURES", "PAGE", "SECTIONS", "rendered"]
+__all__ = ["FIGURES", "PAGES", "SECTIONS", "rendered"]
 
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+_DOCS = Path(__file__).parents[1] / "docs"
 
 SECTIONS: dict[str, Callable[[], str]] = {
     "overview": overview.section,
@@ -38,7 +39,14 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "robust": robust.section,
     "together": together.section,
 }
-"""What the page is made of, by the names of its marks."""
+"""What the results page is made of, by the names of its marks."""
+
+PAGES: dict[Path, dict[str, Callable[[], str]]] = {
+    _DOCS / "results.md": SECTIONS,
+    _DOCS / "rehearsal.md": {"rehearsed tables": rehearsal.section},
+    _DOCS / "how-to-choose.md": {"methods on tables": rehearsal.methods_section},
+}
+"""All pages that have sections made of results."""
 
 FIGURES: Sequence[Figure] = (
     *zhang.FIGURES,
@@ -46,13 +54,15 @@ FIGURES: Sequence[Figure] = (
     *knolle.FIGURES,
     *thesis.FIGURES,
     *together.FIGURES,
+    *rehearsal.FIGURES,
 )
-"""The pictures on it."""
+"""The pictures on them."""
 
 
-def rendered(page: str) -> str:
-    """Returns the page with what stands between the marks of each section renewed."""
-    for name, section in SECTIONS.items():
+def rendered(path: Path) -> str:
+    """Returns a page with what stands between the marks of each section renewed."""
+    page = path.read_text(encoding="utf-8")
+    for name, section in PAGES[path].items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, rest = page.split(begin)
         page = f"{before}{begin}\n{section()}\n{end}{rest.split(end)[1]}"
@@ -61,6 +71,7 @@ def rendered(page: str) -> str:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(rendered(path), encoding="utf-8")
     for figure in FIGURES:
         draw(figure)

@@ -13,9 +13,9 @@ STATEMENT = SimpleNamespace(
 )
 
 
-def test_the_results_page_is_made_from_the_files_of_results():
-    page = render.PAGE.read_text(encoding="utf-8")
-    assert render.rendered(page) == page
+@pytest.mark.parametrize("path", render.PAGES, ids=lambda path: path.stem)
+def test_pages_with_results_are_made_from_the_files_of_results(path):
+    assert render.rendered(path) == path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("figure", render.FIGURES, ids=lambda figure: figure.name)

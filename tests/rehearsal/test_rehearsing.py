@@ -1,14 +1,17 @@
-"""A rehearsal is the run itself on simulated records, scored by who knows the truth."""
+"""A rehearsal is the run itself on simulated records, scored by the true parameters."""
 
 import dataclasses
 import json
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.flatten_util import ravel_pytree
+from numpy.testing import assert_array_equal
 
 import tacit
 from tacit.data import NumericColumn, Schema, Target
@@ -19,12 +22,14 @@ from tacit.models import (
     FixedGaussian,
     FlatPrior,
     GaussianPrior,
+    LearntGaussian,
     from_function,
     from_program,
 )
-from tacit.rehearsal import choose, rehearse
+from tacit.rehearsal import choose, plausible_truths, rehearse
 from tacit.rehearsal.figure import comparison
 from tacit.rehearsal.outlook import warn_if_hopeless
+from tacit.rehearsal.scoring import _informed as informed
 
 INPUTS = np.random.default_rng(0).uniform(-1, 1, (300, 3)).astype(np.float32)
 NUM_RECORDS = 400
@@ -282,6 +287,50 @@ SCHEMA = Schema(
     columns=tuple(NumericColumn(name=f"x{i}", low=-1, high=1) for i in range(3)),
     target=Target(name="y", classes=(0, 1)),
 )
+
+
+def test_plausible_truths_keep_log_odds_and_targets_in_a_usual_range():
+    x = np.random.default_rng(0).uniform(-1, 1, (500, 40)).astype(np.float32)
+    # The root of the mean square of a log-uniform number from 1.5 to 6, or from 0.2 to 0.6.
+    for likelihood, spread in ((Bernoulli(), 3.49), (LearntGaussian(initial_std=0.3), 0.382)):
+        model = tacit.bayesian(
+            MLP(num_inputs=40, num_outputs=1), prior=GaussianPrior(std=3.0), likelihood=likelihood
+        )
+        draw = plausible_truths(model, x)
+        layers = [
+            draw(key)["network"]["dense_0"] for key in jax.random.split(jax.random.key(1), 60)
+        ]
+        outputs = [x @ layer["kernel"] + layer["bias"] for layer in layers]
+        # Squares of 200 truths scatter by about their mean: the root by 0.035, so 4 sigma.
+        assert np.sqrt(np.mean(np.square(outputs))) == pytest.approx(spread, rel=0.14)
+
+
+def test_truths_are_never_wider_than_the_prior_and_networks_keep_theirs():
+    model = tacit.bayesian(
+        MLP(num_inputs=3, num_outputs=1), prior=GaussianPrior(std=0.1), likelihood=Bernoulli()
+    )
+    key = jax.random.key(0)
+    narrow = plausible_truths(model, INPUTS)(key)["network"]["dense_0"]["kernel"]
+    own = model.simulator.params(jax.random.split(key)[0])
+    assert_array_equal(narrow, own["network"]["dense_0"]["kernel"])
+    assert plausible_truths(classifier(hidden=(4,)), INPUTS) is None
+    assert plausible_truths(linear(), INPUTS) is None
+    assert plausible_truths(flat_classifier(), INPUTS) is None
+
+
+def test_weights_of_what_never_occurs_are_not_informed():
+    # Their intervals are the prior's, which hold nine truths of ten whatever a method does.
+    empty = np.hstack([INPUTS, np.zeros((len(INPUTS), 2), np.float32)])
+    model = classifier(num_inputs=5)
+    records = tacit.as_records(empty, np.zeros(len(INPUTS), np.int32))
+    found = unravelled(model, informed(model, model.init(jax.random.key(0)), records))
+    assert found["kernel"].ravel().tolist() == [1, 1, 1, 0, 0]
+    assert found["bias"].tolist() == [1]
+
+
+def unravelled(model, vector):
+    unflat = ravel_pytree(model.init(jax.random.key(0)))[1]
+    return unflat(vector.astype(jnp.float32))["network"]["dense_0"]
 
 
 def test_a_schema_stands_for_inputs_spread_over_it():

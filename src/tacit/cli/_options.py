@@ -57,6 +57,21 @@ BatchOption: TypeAlias = Annotated[
     int | None, typer.Option(help="Expected records per update.", rich_help_panel=_HOW)
 ]
 
+ClipNormOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(help="The largest gradient norm of one record.", rich_help_panel=_HOW),
+]
+LearningRateOption: TypeAlias = Annotated[
+    float | None, typer.Option(help="On the gradient of the mean loss.", rich_help_panel=_HOW)
+]
+RehearsalOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        help="A folder of tacit rehearse: fits with the settings that it chose.",
+        rich_help_panel=_HOW,
+    ),
+]
+
 # The records
 
 SchemaOption: TypeAlias = Annotated[

@@ -25,12 +25,22 @@ from tacit.processes import is_coordinator, stop_processes, translating_lost_wor
 from tacit.studies import execute, read_study
 from tacit.studies.coefficients import is_linear
 from tacit.studies.execution import Interrupted
+from tacit.studies.rehearsed import chosen_settings
 from tacit.studies.study import make_study
 from tacit.studies.table_fit import TableFit
 
 __all__ = ["fit_command"]
 
 _RESUMABLE = ("table", "output", "seed")
+_OPTIONS = {
+    "method": "--method",
+    "hidden": "--hidden",
+    "num_steps": "--steps",
+    "batch_size": "--batch",
+    "clip_norm": "--clip-norm",
+    "learning_rate": "--learning-rate",
+}
+"""Of settings that a rehearsal may choose."""
 
 
 def fit_command(
@@ -53,6 +63,9 @@ def fit_command(
     hidden: _options.HiddenOption = None,
     steps: _options.StepsOption = None,
     batch: _options.BatchOption = None,
+    clip_norm: _options.ClipNormOption = None,
+    learning_rate: _options.LearningRateOption = None,
+    rehearsal: _options.RehearsalOption = None,
     output: _options.RunOutputOption = None,
     study: _options.StudyOption = None,
     resume: _options.ResumeOption = False,
@@ -72,6 +85,8 @@ def fit_command(
 
     [bold]tacit fit --study study.toml --epsilon 0.5 --output other-run[/]
 
+    [bold]tacit fit data.csv --schema schema.toml --epsilon 1 --rehearsal rehearsal -o run[/]
+
     [bold]tacit fit --resume --output run[/]
     """
     settings = {
@@ -80,8 +95,11 @@ def fit_command(
         **{"epsilon": _epsilon(epsilon, non_private=non_private), "delta": delta},
         **{"ledger": ledger, "data_set": data_set, "method": method},
         **{"hidden": _options.hidden_of(hidden), "num_steps": steps, "batch_size": batch},
+        **{"clip_norm": clip_norm, "learning_rate": learning_rate},
         **{"output": output, "seed": seed},
     }
+    if rehearsal is not None:
+        settings |= _rehearsed(rehearsal, settings)
     join(num_processes, process_id, coordinator)
     try:
         if resume:
@@ -106,6 +124,18 @@ def fit_command(
     else:
         _show(found, output)
     stop_processes()
+
+
+def _rehearsed(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings that a rehearsal chose, and that it did; others must not be given."""
+    chosen = chosen_settings(path)
+    extra = [_OPTIONS[name] for name in _OPTIONS if settings[name] is not None]
+    if extra:
+        raise InvalidArgumentError(
+            f"--rehearsal says how to fit; leave out {', '.join(extra)}, or give all settings as"
+            " options. The statement then no longer says that they were tuned on simulated records."
+        )
+    return {**chosen, "tuning": "simulated"}
 
 
 def _epsilon(epsilon: float | None, *, non_private: bool) -> float | None:

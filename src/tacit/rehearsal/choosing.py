@@ -1,4 +1,4 @@
-"""Choosing between candidates by rehearsal: free, because no private record is looked at."""
+"""Choosing between candidates by rehearsal, at no privacy cost: no private record is involved."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -50,7 +50,7 @@ def choose(
     """Rehearses every candidate on the same data sets, and returns the best.
 
     Guarantee:
-      No private record is involved, so the choice is free.
+      No private record is involved, so the choice has no privacy cost.
 
     Args:
       candidates: calibrated plans, by name: method, clip norm, rate, batch and steps may differ.

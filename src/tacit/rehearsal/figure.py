@@ -22,13 +22,15 @@ _PANELS: Mapping[str, tuple[str, str | None]] = {
     "clipped": ("clipped records", None),
     "acceptance": ("accepted proposals", None),
 }
-"""Titles, and with whom a measure is compared."""
+"""Titles, and the score given the true parameters, if there is one."""
 
 _INK, _GREY, _BLUE = "#222222", "#767676", "#0072B2"
 
 
 def comparison(rehearsals: Mapping[str, Rehearsal]) -> Figure:
-    """Returns means with two standard errors; a dashed line is who knows the truth, or the level.
+    """Returns means with two standard errors, beside a dashed line.
+
+    The line is the score given the true parameters, the level of intervals, or a width of one.
 
     Args:
       rehearsals: by the names that rows get.

@@ -121,7 +121,7 @@ def warn_if_hopeless(
         f"this budget can hardly work: at epsilon {epsilon:g} what"
         f" {engine.sampling.public_records:,} records have to say is lost in the noise of the run"
         f" (signal-to-noise {mean:.2g}, where {LEAST_SIGNAL:g} is little). Use a larger epsilon,"
-        " more records or fewer parameters; a rehearsal shows what to expect, for nothing.",
+        " more records or fewer parameters; a rehearsal shows what to expect, at no privacy cost.",
         UtilityWarning,
         stacklevel=stacklevel,
     )

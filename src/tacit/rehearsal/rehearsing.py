@@ -129,15 +129,15 @@ def rehearse(
     seed: int = 0,
     progress: OnRepeat | None = None,
 ) -> Rehearsal:
-    """Runs a plan many times on simulated records, and scores it with the truths in hand.
+    """Runs a plan many times on simulated records, and scores it by the true parameters.
 
     Each repeat draws a truth from the model's prior and records from the model, and is a
     `tacit.fit` like the one that would be paid for: the same method, number of records, noise and
-    budget. What it finds is true where prior and model are. So it shows what a budget can do at
-    best: settings that fail here fail on real records too.
+    budget. What it finds holds where prior, model and inputs are right. Real inputs often agree
+    more than made-up ones, so that real records can be easier than simulated ones.
 
     Guarantee:
-      No private record is involved, so this is free, however often it is done.
+      No private record is involved, so this has no privacy cost, however often it is done.
 
     Args:
       plan: calibrated to the budget; or the settings of `tacit.inference.fit_hmc`, which

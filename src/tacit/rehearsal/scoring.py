@@ -1,4 +1,4 @@
-"""What one rehearsed run is worth, judged by who knows the truth."""
+"""Scores of one rehearsed run, by the true parameters that made its records."""
 
 import functools
 import math
@@ -28,21 +28,21 @@ from tacit.typing import Array, Params, Record, Scalar
 __all__ = ["MEASURES", "Scorer"]
 
 MEASURES: Mapping[str, str] = {
-    "coverage": "intervals that hold the truth",
-    "width": "their width over that without privacy",
-    "cautioned": "runs whose posterior warns about its intervals",
+    "coverage": "intervals that contain the truth",
+    "width": "width of intervals over that without privacy",
+    "cautioned": "posteriors that warn about their intervals",
     "accuracy": "accuracy",
-    "best_accuracy": "accuracy of who knows the truth",
+    "best_accuracy": "accuracy given the true parameters",
     "rmse": "root mean square error",
-    "best_rmse": "that of who knows the truth",
+    "best_rmse": "root mean square error given the true parameters",
     "nll": "negative log likelihood",
-    "best_nll": "that of who knows the truth",
+    "best_nll": "negative log likelihood given the true parameters",
     "ece": "expected calibration error",
     "confidence": "mean confidence",
-    "clipped": "records that are clipped at the truth",
-    "signal_to_noise": "signal at the start over what noise alone looks like",
-    "acceptance": "accepted proposals",
-    "seconds": "seconds",
+    "clipped": "records clipped at the true parameters",
+    "signal_to_noise": "signal-to-noise ratio at the start",
+    "acceptance": "proposals that are accepted",
+    "seconds": "seconds of one run",
 }
 """What is measured, in the order in which it is shown."""
 
@@ -70,6 +70,7 @@ class Scorer:
         self._predictions = jax.jit(jax.vmap(functools.partial(_prediction, model), (None, 0)))
         self._ends = jax.jit(jax.vmap(functools.partial(_means, model), (0, None)))
         self._std = jax.jit(functools.partial(_std_without_privacy, model))
+        self._informed = jax.jit(functools.partial(_informed, model))
         self._norms = _norms_of(method, model)
         self._clipped_sum = jax.jit(functools.partial(simulated_signal, model))
 
@@ -99,6 +100,10 @@ class Scorer:
         else:
             values = np.asarray(jax.vmap(_flat)(draws), np.float64)
             truth = np.asarray(_flat(data.truth), np.float64)
+            # Of a weight on what never occurs, such as a missing value, there is nothing to learn:
+            # its interval is that of the prior, which would only flatter the others.
+            informed = np.asarray(self._informed(data.truth, data.records))
+            values, truth = values[:, informed], truth[informed]
         tail = (1 - self._level) / 2
         low, high = np.quantile(values, [tail, 1 - tail], axis=0)
         row = {
@@ -106,7 +111,7 @@ class Scorer:
             "cautioned": float(bool(posterior.intervals.caveats)),
         }
         if not self._is_function:
-            without = np.asarray(self._std(data.truth, data.records), np.float64)
+            without = np.asarray(self._std(data.truth, data.records), np.float64)[informed]
             row["width"] = float(np.mean(values.std(axis=0)) / np.mean(without))
         return row
 
@@ -178,6 +183,17 @@ def _std_without_privacy(model: Model, truth: Params, records: Record) -> Array:
 
     values, basis = jnp.linalg.eigh(jax.hessian(loss)(vector))
     return jnp.sqrt(jnp.sum(basis**2 / jnp.maximum(values, 1e-6), axis=1))
+
+
+def _informed(model: Model, truth: Params, records: Record) -> Array:
+    """Returns which parameters any record has a gradient in."""
+    vector, unflat = ravel_pytree(_tree.at_least_float32(truth))
+
+    def loss(vector: Array, record: Record) -> Scalar:
+        return -model.log_likelihood(unflat(vector), record, seeded_key(0))
+
+    gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))(vector, records)
+    return jnp.any(gradients != 0, axis=0)
 
 
 def _norms_of(method: Any, model: Model) -> Callable[[Params, Record], Array]:

@@ -123,6 +123,7 @@ def resume(
         num_records=as_table(records).num_records,
         budget=budget,
         noise_scale=study.noise_scale,
+        tuning=study.tuning,
     )
     checkpoint = load_checkpoint(study.output, prepared.plan, prepared.model, records)
     _require_same_start(checkpoint)
@@ -251,6 +252,7 @@ def _open(study: Study, schema: Schema) -> tuple[Ledger | None, Record | OnHost]
             "the number of records": str(as_table(records).num_records),
             "the recipe": repr(study.recipe),
             "the seed": str(study.seed),
+            "how settings were chosen": study.tuning,
         }
     )
     return ledger, records
@@ -276,7 +278,12 @@ def _prepare_everywhere(
                 schema, study.recipe, num_records=num_records, ledger=book, delta=filled.delta
             )
         prepared = prepare(
-            schema, study.recipe, num_records=num_records, budget=budget, ledger=ledger
+            schema,
+            study.recipe,
+            num_records=num_records,
+            budget=budget,
+            ledger=ledger,
+            tuning=study.tuning,
         )
         own.append(prepared)
         recipe = asdict(prepared.recipe)
@@ -288,7 +295,14 @@ def _prepare_everywhere(
     epsilon, delta, noise_scale, settings = json.loads(chosen)
     recipe = Recipe(**{**settings, "hidden": tuple(settings["hidden"])})
     budget = Budget(epsilon, delta) if math.isfinite(epsilon) else Budget.non_private()
-    return prepare(schema, recipe, num_records=num_records, budget=budget, noise_scale=noise_scale)
+    return prepare(
+        schema,
+        recipe,
+        num_records=num_records,
+        budget=budget,
+        noise_scale=noise_scale,
+        tuning=study.tuning,
+    )
 
 
 def _require_same_start(checkpoint: Checkpoint) -> None:

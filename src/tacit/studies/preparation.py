@@ -24,6 +24,7 @@ from tacit.privacy.ledger import DataSetLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch, Sampling
 from tacit.privacy.statement.construction import require_adjacency
+from tacit.privacy.statement.fields import Tuning
 
 __all__ = [
     "LARGEST",
@@ -201,6 +202,7 @@ def prepare(
     ledger: Ledger | None = None,
     spent: Cost | None = None,
     noise_scale: float = 1.0,
+    tuning: Tuning = "not counted",
 ) -> Prepared:
     """Returns a model and the plan that spends the budget on it.
 
@@ -217,6 +219,7 @@ def prepare(
         the noise is made enough for both.
       spent: what else is released on these records for this fit, such as private bounds.
       noise_scale: instead of ``ledger``, the extra noise of an earlier run that is repeated.
+      tuning: how the recipe was chosen, for the statement.
 
     Raises:
       BudgetExceededError: where the ledger has too little left.
@@ -255,7 +258,7 @@ def prepare(
     is_private = math.isfinite(budget.epsilon)
     plan = _plan(recipe, num_records, is_private=is_private)
     require_adjacency(plan.method, budget)
-    plan = replace(plan, spent=Cost.nothing() if spent is None else spent)
+    plan = replace(plan, spent=Cost.nothing() if spent is None else spent, tuning=tuning)
     if is_private:
         found = noise_within(lambda noise: with_noise(plan, noise).cost, budget, ledger)
         plan = with_noise(plan, found.noise * noise_scale)

@@ -23,6 +23,7 @@ from tacit.data.record_source import StoredRecords
 from tacit.data.schema import parse_toml, toml_of
 from tacit.errors import InvalidArgumentError, PrivacyWarning, TacitError
 from tacit.privacy.budget import Budget
+from tacit.privacy.statement.fields import Tuning
 from tacit.studies.preparation import LARGEST, Recipe
 from tacit.tables import OnHost
 from tacit.tables.base import as_table
@@ -64,7 +65,7 @@ KEYS: dict[str, dict[str, type]] = {
         "learning_rate": float,
         "prior_std": float,
     },
-    "run": {"output": str, "seed": int, "noise_scale": float},
+    "run": {"output": str, "seed": int, "noise_scale": float, "tuning": str},
 }
 """The tables of a study file, their keys and what each holds."""
 
@@ -93,6 +94,7 @@ class Study:
       seed: makes the noise repeatable, and INSECURE.
       noise_scale: by how much noise exceeds what the budget alone needs, on account of a ledger.
       num_records: for how many units it was executed, if it was.
+      tuning: how the recipe was chosen: "simulated" by `tacit rehearse`, or "not counted".
 
     Example:
       >>> study = Study(
@@ -118,6 +120,7 @@ class Study:
     seed: int | None = None
     noise_scale: float = 1.0
     num_records: int | None = None
+    tuning: Tuning = "not counted"
 
     def __post_init__(self) -> None:
         _check.positive(max_weight=self.max_weight, noise_scale=self.noise_scale)
@@ -135,6 +138,11 @@ class Study:
             _check.positive_integer(max_rows=self.max_rows)
         if self.num_records is not None:
             _check.positive_integer(num_records=self.num_records)
+        if self.tuning not in ("simulated", "not counted"):
+            raise InvalidArgumentError(
+                "tuning must be simulated, where a rehearsal chose the recipe, or not counted; got"
+                f" {self.tuning!r}."
+            )
         if (self.groups is None) != (self.max_rows is None):
             raise InvalidArgumentError(
                 "`groups` and `max_rows` go together: whose each row is, and how many rows of one"
@@ -250,6 +258,9 @@ def read_study(path: str | os.PathLike[str], *, changes: Mapping[str, Any] | Non
         for key in keys.keys() & settings.keys():
             _require_kind(f"{file}: {name}.{key}", settings[key], keys[key])
     changed = {name: value for name, value in (changes or {}).items() if value is not None}
+    if changed.keys() & KEYS["recipe"].keys():
+        # It is no longer the recipe of which the file says how it was chosen.
+        settings.pop("tuning", None)
     return make_study(settings | changed)
 
 
