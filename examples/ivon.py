@@ -1,4 +1,4 @@
-"""Natural-gradient variational inference: curvature from released gradients, for nothing."""
+"""Natural-gradient variational inference: curvature from released gradients, at no privacy cost."""
 
 import tacit
 from examples.census import BUDGET, Scores, census, engine, main, network, scores

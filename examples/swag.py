@@ -1,4 +1,4 @@
-"""SWAG: a Gaussian over the iterates of private descent, for nothing."""
+"""SWAG: a Gaussian over the iterates of private descent, at no privacy cost."""
 
 import optax
 
