@@ -120,7 +120,6 @@ def chosen_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise KeyError
     except (ValueError, KeyError, TypeError):
         raise InvalidArgumentError(
-            f"{file} does not say what was chosen. Give the folder that `tacit rehearse --output`"
-            " wrote."
+            f"{file} does not say what was chosen. Give the folder that `tacit rehearse` wrote."
         ) from None
     return dict(found)
