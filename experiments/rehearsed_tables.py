@@ -51,6 +51,7 @@ _LARGE_CANDIDATES: Mapping[str, _Candidate] = {
     NETWORK: ("sgld", 400, 1, 1, None),
     "sgld": ("sgld", 400, 1, 1, None),
     "vi": ("vi", 400, 1, 1, None),
+    "laplace, 10 steps, 2 x clip norm": ("laplace", 10, 2, 1, None),
 }
 
 
