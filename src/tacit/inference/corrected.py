@@ -315,8 +315,8 @@ def caveats_of(found: NoiseAware) -> tuple[str, ...]:
         return ()
     return (
         f"The clip shortens the gradients of about {100 * found.norms.clipped:.0f} % of the"
-        f" records, which moves the centres of intervals, by {shift:.1f} standard deviations or"
-        " more as logistic regressions go. Use a larger clip_norm.",
+        " records. In a logistic regression that moves the centres of intervals by about"
+        f" {shift:.1f} standard deviations. Use a larger clip_norm.",
     )
 
 
