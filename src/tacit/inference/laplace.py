@@ -71,7 +71,7 @@ class LaplaceInfo(NamedTuple):
 
 @declare(
     name="laplace",
-    summary="a Gaussian with all correlations, by private Newton steps",
+    summary="a Gaussian with correlations, by private Newton steps",
     citations=("mackay1992practical", "bernstein2019differentially"),
 )
 @dataclass(frozen=True, kw_only=True)
