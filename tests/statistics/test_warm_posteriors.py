@@ -55,7 +55,8 @@ PRIVATE = Budget(epsilon=60.0, delta=1e-5, accountant=GDP())
 
 @pytest.mark.parametrize("budget", [PRIVATE, Budget.non_private()], ids=["private", "not private"])
 def test_wherever_the_start_was_the_chains_sample_the_posterior_in_closed_form(budget):
-    z, found = standardised(budget, num_proposals=40)
+    # After 40 the noise of the start can still be seen under privacy.
+    z, found = standardised(budget, num_proposals=160)
     assert found.info.acceptance.mean() > 0.2
     mean, covariance, _ = gaps(z)
     assert mean < 4.5

@@ -156,7 +156,7 @@ def _is_of_table(constant: Any, leaves: list[Any], num_records: int | None = Non
     """Whether an array is a leaf of a table, shares its memory, or holds one of its columns."""
     if any(constant is leaf for leaf in leaves):
         return True
-    if not _is_at_hand(constant) or np.ndim(constant) == 0:
+    if not _is_at_hand(constant) or np.ndim(constant) == 0 or np.size(constant) == 0:
         return False
     return any(
         _shares_memory(constant, leaf) or _holds_column_of(constant, leaf, num_records)
