@@ -85,6 +85,11 @@ def test_two_processes_make_the_run_that_one_makes_and_pay_once(table):
             assert (np.abs(of_two[name].mean(axis=1) - values.mean(axis=1)) < error).all()
             np.testing.assert_allclose(of_two[name].std(axis=1), std, rtol=0.2)
             continue
+        if name.startswith("parts"):
+            # What widths are made of comes from a sample of curvatures, of whose eigenvectors the
+            # same is true.
+            np.testing.assert_allclose(of_two[name], values, rtol=0.05)
+            continue
         # Sums in another order: a few units of the last place, over eight steps.
         np.testing.assert_allclose(of_two[name], values, rtol=1e-4, atol=1e-5)
     (run,) = runs_in("people.ledger")
