@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.models import MLP, Bernoulli, GaussianPrior
-from tacit.privacy.clipping import Normalised, PerLayer
+from tacit.privacy.clipping import Flat, Normalised, PerLayer
+from tacit.privacy.clipping.bounds import Adding, clipped_sum
 from tacit.privacy.clipping.slack import EDGES, NormHistogram, counted, heights_on
 from tacit.privacy.lattice import Lattice
 from tacit.privacy.sampling import FullBatch, PoissonBatch
@@ -194,3 +195,27 @@ def test_without_privacy_the_statement_counts_nothing():
     fit = tacit.fit(plan, model, records, budget=tacit.Budget.non_private())
     assert fit.norms is None
     assert fit.statement.norms is None
+
+
+def test_records_at_an_edge_are_in_one_bin_and_within_the_clip_norm():
+    lattice, random, num = Lattice(rounding=1.0), np.random.default_rng(2), 20_000
+    adding = Adding(units=2.0**lattice.exponent, num_limbs=1, heights=heights_on(lattice))
+    keys, mask = jax.random.split(jax.random.key(0), 1), jnp.ones(1, bool)
+
+    def of_one(row):
+        settings = {"clipping": Flat(), "clip_norm": lattice.share, "adding": adding}
+        return clipped_sum(bare, row[None], keys, mask, **settings)
+
+    directions = random.normal(size=(num, 7))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    # Within a few units of the last place of where a bin ends.
+    edges = random.choice(EDGES, num) * (1 - 2.0**-20) * lattice.share
+    norms = edges * (1 + random.integers(-12, 13, num) * 2.0**-24)
+    found = jax.jit(jax.vmap(of_one))(jnp.asarray(directions * norms[:, None], jnp.float32))
+    total, counters = (np.asarray(part[:, 0], np.float64) for part in found)
+    num_bins = np.count_nonzero(counters, axis=1)
+    # Just above the last edge a record is in none.
+    assert num_bins.max() == 1
+    assert 0.75 < num_bins.mean() < 1
+    together = np.sqrt(np.sum(total**2, axis=1) + np.sum(counters**2, axis=1))
+    assert together.max() <= 2.0**lattice.exponent

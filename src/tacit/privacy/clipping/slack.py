@@ -12,7 +12,8 @@ histogram of the norms. A record that is clipped has no room and is in no counte
 missing from the counters bounds the share of the records that were clipped.
 
 In the machine's arithmetic: bins are decided by the proven upper bound on the norm that clips the
-record, compared with edges that are rounded down. Heights are whole numbers of lattice units,
+record, compared with edges that are rounded down; both are computed once, so that a record at an
+edge is in one bin only. Heights are whole numbers of lattice units,
 rounded down, so counters add up without any rounding, and the sensitivity of the sum is what
 `tacit.privacy.lattice` says of contributions alone. A record whose contribution is zero is in no
 counter: a record that weighs nothing leaves no trace.
@@ -30,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.privacy.lattice import Lattice
+from tacit.privacy.lattice import Lattice, materialised
 from tacit.typing import Array, Scalar, Tree
 
 __all__ = ["EDGES", "Counted", "NormHistogram", "counted", "heights_on"]
@@ -80,20 +81,21 @@ def counted(
     """
     if not heights:
         return jnp.zeros((*norm.shape, 0))
-    ends = clip_norm * jnp.asarray((0.0, *EDGES), jnp.float32) * _ROUNDED_DOWN
+    # Neighbouring bins must compare the same numbers, or a record at an edge could be in both.
+    norm, ends = materialised((norm, clip_norm * jnp.asarray((0.0, *EDGES)) * _ROUNDED_DOWN))
     is_in_bin = (norm[..., None] > ends[:-1]) & (norm[..., None] <= ends[1:])
     return jnp.where(keep[..., None] & is_in_bin, jnp.asarray(heights, jnp.float32), 0.0)
 
 
 class Counted(NamedTuple):
-    """A release, and how its clip met the records; all of it private.
+    """A release, and how its clip met the records; all of it may be published.
 
     Attributes:
       estimate: of the sum over all records.
-      shares: noisy shares of all records, one for each of `EDGES`:
-        those whose norm is at most so many clip norms, and more than the edge before. Records
-        that are clipped, or nearly, are in none, nor are those that contribute nothing. Empty
-        without noise, and for rules other than `Flat`.
+      shares: noisy shares of all records, one for each of `EDGES`: those whose norm is at most so
+        many clip norms, and more than the edge before. Records that are clipped, or nearly, are in
+        none, nor are those that contribute nothing. Empty without noise, and for rules other than
+        `Flat`.
       variances: of the noise on each share; public.
     """
 
