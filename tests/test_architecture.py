@@ -96,6 +96,7 @@ ALLOWED = {
         "certify",
         "robust",
         "processes",
+        "state_file",
     },
     "estimators": {"studies", "inference", "privacy", "models", "metrics", "data"},
     "report": {"studies", "inference", "numpyro", "privacy", "metrics", "data"},
