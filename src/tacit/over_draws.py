@@ -24,7 +24,7 @@ __all__ = ["Chosen", "OfDraw", "mean_over_draws", "over_draws", "states_at", "su
 _INPUTS, _DRAWS = "inputs", "draws"
 """The axes of a mesh."""
 
-_MOST_BYTES = 2**26
+_MOST_BYTES = 2**25
 """Of states that are in memory at once, where they are summed over."""
 
 _MOST_AT_ONCE = 2**30
@@ -71,7 +71,7 @@ class Chosen(NamedTuple):
             yield (
                 jnp.asarray(numbers),
                 jnp.asarray(numbers < len(self.indices)),
-                states_at(self.kept, rows),
+                jax.tree.map(jnp.asarray, states_at(self.kept, rows)),
             )
 
     def at_once(self) -> Tree:
@@ -116,7 +116,7 @@ def over_draws(
 ) -> Tree:
     """Returns what all draws together give each input.
 
-    Memory is bounded by ``batch_size`` inputs times one draw, and 64 MB of states or one, however
+    Memory is bounded by ``batch_size`` inputs times one draw, and 32 MB of states or one, however
     many draws and inputs there are. Each state is read once.
 
     Args:
@@ -149,6 +149,8 @@ def over_draws(
     key, (nothing, add) = seeded_key(seed), _compiled(function, merge, chosen.sampler, mesh)
     seen: list[Tree] = []
     for draws in chosen.chunks(multiple=shape.get(_DRAWS, 1)):
+        # A chunk is read while the device works on the one before; more would pile up.
+        jax.block_until_ready(seen)
         for number, first in enumerate(firsts):
             rows = jnp.arange(first, first + batch_size) % num_inputs
             given = (key, draws, _tree.take(inputs, rows), numbered_from + rows, own)

@@ -347,7 +347,7 @@ def predict(
 ) -> Predictions:
     """Returns the posterior predictive of each input, with its uncertainty taken apart.
 
-    Memory is bounded by ``batch_size`` inputs times one draw, and 64 MB of states or one, however
+    Memory is bounded by ``batch_size`` inputs times one draw, and 32 MB of states or one, however
     many draws and inputs there are. For classification the predictive is the mean of the draws'
     class probabilities.
 

@@ -252,18 +252,22 @@ class StateFile:
         self._check()
         layout, rest = self.layout, shape[2:]
         dtype = np.dtype(layout.leaves[number].dtype)
-        scale, reference = layout.scales[number], layout.references[number]
-        values: _Numbers = np.asarray(self._rows(layout.values[number], rest)[index])
-        if scale is None or reference is None:
-            found = np.array(values).view(dtype)
+        values = self._rows(layout.values[number], rest)
+        block = layout.scales[number]
+        if block is None:
+            found = np.array(values[index]).view(dtype)
         else:
-            scales = self._rows(scale, ()).reshape(*shape[:2], *(1 for _ in rest))
+            ones = tuple(1 for _ in rest)
+            scales = np.broadcast_to(self._rows(block, ()).reshape(*shape[:2], *ones), shape)
             first = self.reference(number).reshape(shape[0], 1, *rest)
-            found = restored(
-                values,
-                np.broadcast_to(scales, shape)[index],
-                np.broadcast_to(first, shape)[index],
-            )
+            first = np.broadcast_to(first, shape)
+            if _is_of_states(index):
+                # One by one, so that what is needed beside the result is a state and no more.
+                found = np.empty((len(index[0]), *rest), dtype)
+                for own, at in enumerate(zip(*index, strict=True)):
+                    found[own] = restored(values[at], scales[at], first[at])
+            else:
+                found = restored(np.asarray(values[index]), scales[index], first[index])
         self._let_go()
         return found
 
@@ -330,6 +334,11 @@ class StateFile:
         """Gives back the pages that were read: they are the system's cache, not ours."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _is_of_states(index: Any) -> bool:
+    """Whether an index has a chain and a row for each of several states."""
+    return isinstance(index, tuple) and [np.ndim(axis) for axis in index] == [1, 1]
 
 
 def state_file_of(states: Tree) -> StateFile | None:
