@@ -28,8 +28,8 @@ from tacit.typing import Tree
 
 __all__ = [
     "FILE_NAME",
-    "Layout",
     "StateFile",
+    "StateLayout",
     "StoredArray",
     "partial_of",
     "state_file_of",
@@ -55,7 +55,7 @@ class _Block(NamedTuple):
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
-class Layout:
+class StateLayout:
     """What the bytes of a file mean.
 
     Floating numbers of 32 bits and more are rounded; whatever is smaller or counts is kept.
@@ -166,7 +166,7 @@ class StateFile:
     def __init__(
         self,
         path: Path,
-        layout: Layout,
+        layout: StateLayout,
         *,
         num_kept: int,
         digest: str,
@@ -204,7 +204,7 @@ class StateFile:
           template: shapes and types of one retained state.
           arrays: those that were saved with the document.
         """
-        layout = Layout(template, document["num_chains"])
+        layout = StateLayout(template, document["num_chains"])
         if layout.description != document["arrays"]:
             raise TacitError(
                 "the retained states do not fit the model: their arrays are"

@@ -1,5 +1,6 @@
 """Retained states leave a run for the disk while it goes on, in half precision."""
 
+import contextlib
 import hashlib
 import itertools
 import math
@@ -28,7 +29,14 @@ from tacit.models.base import Moments
 from tacit.processes import num_processes
 from tacit.rng import seeded_key
 from tacit.rounding import Rounding, reference_of, restored, rounded
-from tacit.state_file import FILE_NAME, Layout, StateFile, partial_of, state_file_of, unwritable
+from tacit.state_file import (
+    FILE_NAME,
+    StateFile,
+    StateLayout,
+    partial_of,
+    state_file_of,
+    unwritable,
+)
 from tacit.typing import Array, Key, Record, Tree
 
 __all__ = ["Recording", "retained_layout"]
@@ -91,7 +99,10 @@ class Recording:
         except OSError as error:
             raise unwritable(self._path, error) from None
         if before is not None:
-            self._take_over(before)
+            with contextlib.ExitStack() as stack:
+                stack.callback(self.close)
+                self._take_over(before)
+                stack.pop_all()
 
     def most_steps(self, kept_steps: Sequence[int]) -> int:
         """Returns how many steps may be made before their states leave the device, 64 MB or one.
@@ -198,14 +209,14 @@ class Recording:
     def _write(self, *arrays: _Numbers) -> None:
         try:
             for array in arrays:
-                content = np.ascontiguousarray(array).data.cast("B")
+                content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
                 self._file.write(content)
                 self._digest.update(content)
         except OSError as error:
             raise unwritable(self._path, error) from None
 
 
-def retained_layout(kernel: Kernel, num_chains: int) -> Layout:
+def retained_layout(kernel: Kernel, num_chains: int) -> StateLayout:
     """Returns how a file holds what a kernel retains; members of a state are chains of their own.
 
     Args:
@@ -214,12 +225,12 @@ def retained_layout(kernel: Kernel, num_chains: int) -> Layout:
     """
     template = jax.eval_shape(lambda key: kernel.retain(kernel.init(key)), seeded_key(0))
     if kernel.num_members is None:
-        return Layout(template, num_chains)
-    return Layout(_tree.row_shapes(template), num_chains * kernel.num_members)
+        return StateLayout(template, num_chains)
+    return StateLayout(_tree.row_shapes(template), num_chains * kernel.num_members)
 
 
 def _predictions(
-    kernel: Kernel, model: Model, record: Record, layout: Layout
+    kernel: Kernel, model: Model, record: Record, layout: StateLayout
 ) -> Callable[[Tree], DrawMoments[Array]]:
     """Returns what all chains' states predict of random inputs, compiled once."""
 
