@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from tacit.errors import InvalidArgumentError
 from tacit.rng import seeded_key
 from tacit.samplers import Sampler
 from tacit.state_file import state_file_of
-from tacit.typing import Array, Input, Key, Params, Tree
+from tacit.typing import Array, Input, Key, Tree
 
 __all__ = ["Chosen", "OfDraw", "mean_over_draws", "over_draws", "states_at", "sum_over_draws"]
 
@@ -31,14 +31,8 @@ _MOST_AT_ONCE = 2**30
 """Of states on disk, where all of them are looked at again and again."""
 
 
-class OfDraw(Protocol):
-    """A function of one draw and ONE input; the same object compiles once."""
-
-    def __hash__(self) -> int: ...
-
-    def __call__(self, params: Params, x: Input, key: Key, *settings: Array) -> Tree:
-        """Returns arrays."""
-        ...
+OfDraw: TypeAlias = Callable[..., Tree]
+"""Of one draw's parameters, ONE input, its key and settings; the same object compiles once."""
 
 
 class Chosen(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.metrics.scores import Floats
 from tacit.metrics.uncertainty import DrawMoments
 
 __all__ = ["Rounding", "RoundingLoss", "reference_of", "restored", "rounded"]
@@ -95,8 +96,8 @@ class Rounding(NamedTuple):
       rounded: of the same states as they are read from the file.
     """
 
-    exact: DrawMoments[_Numbers]
-    rounded: DrawMoments[_Numbers]
+    exact: DrawMoments[Floats]
+    rounded: DrawMoments[Floats]
 
     @property
     def loss(self) -> RoundingLoss:

@@ -216,7 +216,8 @@ class Chains:
         if wanted:
             states, info = own
             if self._recording is not None:
-                states = self._recording.add(jax.device_get(states), wanted)
+                self._recording.add(jax.device_get(states), wanted)
+                states = None
             chosen = jnp.array(wanted)
             self._kept.append(jax.tree.map(lambda leaf: leaf[:, chosen], (states, info)))
 
@@ -373,8 +374,8 @@ def load_checkpoint(
     state = jax.eval_shape(kernel.init, key)
     _, info = jax.eval_shape(functools.partial(step_on_table, kernel), key, state, records)
 
-    def read(template: Tree, name: str, *leading: None) -> Tree:
-        prefix, leading = f"checkpoint['{name}']", (plan.num_chains, *leading)
+    def read(template: Tree, name: str, *rest: None) -> Tree:
+        prefix, leading = f"checkpoint['{name}']", (plan.num_chains, *rest)
         return _artefact.unflatten(arrays, template, prefix=prefix, leading=leading)
 
     kept, stored = None, document.get("on_disk")

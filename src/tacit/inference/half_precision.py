@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tacit import _check, _tree
 from tacit.errors import InvalidArgumentError
 from tacit.inference.method import Kernel
+from tacit.metrics.scores import Floats
 from tacit.metrics.uncertainty import (
     DrawMoments,
     classification_moments,
@@ -195,21 +196,20 @@ class Recording:
             for number, block in enumerate(self._layout.references)
         ]
 
-    def _compare(self, exact: list[_Numbers], rounded: list[_Numbers]) -> None:
-        moments = Rounding(
-            *(
-                jax.device_get(self._predict(jax.tree.unflatten(self._layout.treedef, leaves)))
-                for leaves in (exact, rounded)
-            )
-        )
+    def _compare(self, exact: list[_Numbers], near: list[_Numbers]) -> None:
+        def predicted(leaves: list[_Numbers]) -> DrawMoments[Floats]:
+            found = self._predict(jax.tree.unflatten(self._layout.treedef, leaves))
+            return DrawMoments(*(np.asarray(leaf, np.float64) for leaf in found))
+
+        both = Rounding(predicted(exact), predicted(near))
         if self._rounding is not None:
-            moments = Rounding(*map(merge_moments, self._rounding, moments))
-        self._rounding = moments
+            both = Rounding(*map(merge_moments, self._rounding, both))
+        self._rounding = both
 
     def _write(self, *arrays: _Numbers) -> None:
         try:
             for array in arrays:
-                content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
                 self._file.write(content)
                 self._digest.update(content)
         except OSError as error:

@@ -366,11 +366,8 @@ def _plain(value: Any) -> Any:
 def _require_kind(name: str, value: object, kind: type) -> None:
     kinds = (int, float) if kind is float else (kind,)
     if not isinstance(value, kinds) or isinstance(value, bool) != (kind is bool):
-        words = {
-            **{str: "text", int: "a whole number", float: "a number", list: "a list"},
-            **{bool: "true or false"},
-        }
-        raise InvalidArgumentError(f"{name} must be {words[kind]}; got {value!r}.")
+        words = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+        raise InvalidArgumentError(f"{name} must be {words.get(kind, 'a list')}; got {value!r}.")
 
 
 def read_schema(path: Path) -> Schema:
