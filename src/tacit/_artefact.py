@@ -155,9 +155,11 @@ def read(
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """Reads what `write` wrote; raises `TacitError` where it is missing, torn or altered."""
     folder = Path(directory)
+    path = folder / f"{name}.safetensors"
     try:
-        tensors = (folder / f"{name}.safetensors").read_bytes()
-        document = _sealing(folder / f"{name}.json", tensors)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        document = _sealing(folder / f"{name}.json", digest)
     except FileNotFoundError as error:
         raise TacitError(
             f"{folder} holds no {name}: {Path(error.filename).name} is missing."
@@ -165,23 +167,24 @@ def read(
     except OSError as error:
         raise TacitError(f"{folder / name} cannot be read ({error.strerror}).") from None
     try:
-        return safetensors.numpy.load(tensors), document
+        # From the file, of which no copy is in memory then.
+        return safetensors.numpy.load_file(path), document
     except safetensors.SafetensorError as error:
-        raise _damaged(folder / f"{name}.safetensors", f"is damaged ({error})") from None
+        raise _damaged(path, f"is damaged ({error})") from None
 
 
-def _sealing(path: Path, tensors: bytes) -> dict[str, Any]:
+def _sealing(path: Path, digest: str) -> dict[str, Any]:
     """The document that seals the arrays: the one in place, or one that was about to be."""
     try:
-        return _checked(path, path, tensors)
+        return _checked(path, path, digest)
     except (TacitError, FileNotFoundError) as error:
         try:
-            return _checked(_beside(path), path, tensors)
+            return _checked(_beside(path), path, digest)
         except (TacitError, OSError):
             raise error from None
 
 
-def _checked(source: Path, path: Path, tensors: bytes) -> dict[str, Any]:
+def _checked(source: Path, path: Path, digest: str) -> dict[str, Any]:
     try:
         document = json.loads(source.read_text())
         own_hash = _document_hash(document)
@@ -195,7 +198,7 @@ def _checked(source: Path, path: Path, tensors: bytes) -> dict[str, Any]:
     # What has no checksum was not written by us.
     if own_hash != document.get("document_sha256"):
         raise _damaged(path, "does not match its checksum: it was altered")
-    if hashlib.sha256(tensors).hexdigest() != document.get("arrays_sha256"):
+    if digest != document.get("arrays_sha256"):
         raise _damaged(
             path.with_suffix(".safetensors"),
             "does not match its checksum: it was altered or cut short",
