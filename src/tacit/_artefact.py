@@ -107,32 +107,24 @@ def write(
 ) -> None:
     """Writes ``name.safetensors`` and ``name.json`` into a directory, both or neither."""
     folder = Path(directory)
-    # (ascontiguousarray would give an axis to arrays without one.)
-    tensors = safetensors.numpy.save(
-        {key: np.asarray(value, order="C") for key, value in arrays.items()}
-    )
-    sealed = {
-        "format_version": FORMAT_VERSION,
-        "arrays_sha256": hashlib.sha256(tensors).hexdigest(),
-    } | document
-    sealed["document_sha256"] = _document_hash(sealed)
-    text = json.dumps(sealed, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    tensors, text = folder / f"{name}.safetensors", folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written = [
-            (
-                _write_beside(folder / f"{name}.safetensors", tensors),
-                folder / f"{name}.safetensors",
-            ),
-            (_write_beside(folder / f"{name}.json", text.encode()), folder / f"{name}.json"),
-        ]
-        for temporary, path in written:
-            temporary.replace(path)
+        sealed = {
+            "format_version": FORMAT_VERSION,
+            "arrays_sha256": _write_arrays_beside(tensors, arrays),
+        } | document
+        sealed["document_sha256"] = _document_hash(sealed)
+        content = json.dumps(sealed, indent=2, sort_keys=True, allow_nan=False) + "\n"
+        _write_beside(text, content.encode())
+        for path in (tensors, text):
+            _beside(path).replace(path)
         _sync(folder)
-    except OSError as error:
+    except (OSError, safetensors.SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise TacitError(
-            f"{folder / name} cannot be written ({error.strerror}). Choose a folder that can be"
-            " written and has space left; what was there before is still there."
+            f"{folder / name} cannot be written ({reason}). Choose a folder that can be written and"
+            " has space left; what was there before is still there."
         ) from None
 
 
@@ -220,13 +212,25 @@ def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 
 
-def _write_beside(path: Path, content: bytes) -> Path:
+def _write_arrays_beside(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> str:
+    """Writes arrays without a copy of them in memory, and returns the checksum of the file."""
     temporary = _beside(path)
-    with temporary.open("wb") as file:
+    temporary.touch()  # what is wrong with the folder is said by the system
+    # (ascontiguousarray would give an axis to arrays without one.)
+    safetensors.numpy.save_file(
+        {key: np.asarray(value, order="C") for key, value in arrays.items()}, temporary
+    )
+    with temporary.open("rb+") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    return digest
+
+
+def _write_beside(path: Path, content: bytes) -> None:
+    with _beside(path).open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    return temporary
 
 
 def _sync(folder: Path) -> None:
