@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from rich.console import Console
@@ -170,7 +171,7 @@ class Chains:
         self._kept_steps, self._mesh = set(kept_steps), mesh
         init_key, run_key = jax.random.split(key)
         self.keys = jax.random.split(run_key, num_chains)
-        self._states = states
+        self._states: Tree = states
         if states is None:
             self._states = jax.vmap(kernel.init)(jax.random.split(init_key, num_chains))
         if mesh is not None:
@@ -178,11 +179,10 @@ class Chains:
             self._states = everywhere(
                 self._states, mesh, lambda leaf: P(None, *cut_of(leaf.shape[1:], mesh))
             )
-        self._at_home: Tree | None = None
-        self._recording = recording
+        self._at_home, self._recording = None, recording
         self._kept = [] if retained is None else [retained]
-        if recording is not None and retained is not None:
-            self._kept = [(None, retained[1])]
+        if recording is not None:
+            self._kept = [(None, info) for _, info in self._kept]
 
     @property
     def states(self) -> Tree:
@@ -196,8 +196,8 @@ class Chains:
         """What was kept so far, and the infos, each as one tree; None before the first."""
         if not self._kept:
             return None, None
-        # Once joined they stay so; what is on disk is no part of the tree.
-        self._kept = [jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *self._kept)]
+        join = (jnp if self._recording is None else np).concatenate
+        self._kept = [jax.tree.map(lambda *leaves: join(leaves, axis=1), *self._kept)]
         states, info = self._kept[0]
         return (states if self._recording is None else self._recording.states), info
 
@@ -216,9 +216,11 @@ class Chains:
         if wanted:
             states, info = own
             if self._recording is not None:
-                self._recording.add(jax.device_get(states), wanted)
+                # On the host, where joining many pieces compiles nothing.
+                states, info = jax.device_get((states, info))
+                self._recording.add(states, wanted)
                 states = None
-            chosen = jnp.array(wanted)
+            chosen = np.array(wanted)
             self._kept.append(jax.tree.map(lambda leaf: leaf[:, chosen], (states, info)))
 
     def _own(self, tree: Tree) -> Tree:
