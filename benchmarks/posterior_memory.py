@@ -174,7 +174,8 @@ def _measure(task: Task) -> Measured:
     return Measured(task, seconds, before / 1e3, peak / 1e3, kilobytes("VmHWM") / 1e3, note)
 
 
-def _in_child(task: Task) -> Measured:
+def in_child(task: Task) -> Measured:
+    """Returns what a step takes in a new process."""
     command = [sys.executable, "-m", "benchmarks.posterior_memory", "--child", json.dumps(task)]
     found = subprocess.run(command, check=True, capture_output=True, text=True)
     own, *rest = json.loads(found.stdout.splitlines()[-1])
@@ -186,7 +187,7 @@ def measured(num_draws: int) -> Iterator[Measured]:
     for draws, is_half in ((num_draws, True), (max(4, num_draws // 10), False)):
         with tempfile.TemporaryDirectory() as folder:
             for step in STEPS:
-                found = _in_child(Task(step, folder, draws, is_half))
+                found = in_child(Task(step, folder, draws, is_half))
                 print(json.dumps(found), file=sys.stderr)
                 yield found
 

@@ -1,5 +1,7 @@
 """States in half precision on disk: near the exact ones, whole or found out, read in pieces."""
 
+import errno
+import os
 from dataclasses import replace
 
 import hypothesis.extra.numpy as arrays
@@ -21,7 +23,7 @@ from tacit.metrics import diagnose
 from tacit.metrics.uncertainty import classification_moments
 from tacit.models import MLP, Categorical, FixedGaussian, GaussianPrior, bayesian
 from tacit.posterior import load_posterior, predict
-from tacit.privacy.budget import Budget
+from tacit.privacy.budget import Budget, InMemoryLedger
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, PoissonBatch
 from tacit.robust import FGSM, Linf, attack_posterior
@@ -30,6 +32,7 @@ from tacit.state_file import FILE_NAME, StateFile, state_file_of
 
 NUM_RECORDS, DIM = 120, 4
 X = np.random.default_rng(0).normal(size=(NUM_RECORDS, DIM)).astype(np.float32)
+KEY = jax.random.key(0)
 BUDGET = Budget(epsilon=1e4, delta=1e-3)
 
 
@@ -303,6 +306,19 @@ def test_a_refused_run_leaves_what_was_there(tmp_path):
     assert (tmp_path / FILE_NAME).read_text() == "of another run"
 
 
+def test_a_disk_without_room_is_found_out_before_a_record_is_read(tmp_path, monkeypatch):
+    def full(handle, start, length):
+        assert length > 12 * 2 * sum(leaf.size for leaf in jax.tree.leaves(MODEL.init(KEY)))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    ledger = InMemoryLedger()
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(TacitError, match=r"cannot be written \(No space left"):
+        run(tmp_path, ledger=ledger)
+    assert not ledger.costs
+    assert not list(tmp_path.iterdir())
+
+
 def test_several_processes_are_refused_before_anything_is_spent(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "num_processes", lambda: 2)
     with pytest.raises(InvalidArgumentError, match="half_precision must be left out"):
@@ -375,6 +391,7 @@ def test_what_is_on_disk_is_indexed_like_an_array(half, index):
     for leaf in jax.tree.leaves(half.posterior.kept):
         whole = np.asarray(leaf)
         np.testing.assert_array_equal(leaf[index], whole[index])
+        np.testing.assert_array_equal(jnp.asarray(leaf), whole)
         assert (leaf.ndim, leaf.size, leaf.nbytes) == (whole.ndim, whole.size, whole.nbytes)
         flat = leaf.reshape(*leaf.shape[:2], -1)
         np.testing.assert_array_equal(flat[:, :, 1:3], whole.reshape(2, 6, -1)[:, :, 1:3])

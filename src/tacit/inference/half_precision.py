@@ -93,17 +93,17 @@ class Recording:
         self._references: list[_Numbers | None] | None = None
         self._rounding: Rounding | None = None
         self._is_placed = False
-        try:
-            self._file = partial_of(self._path).open("wb")
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._file.fileno(), 0, self._layout.num_bytes(num_rows))
-        except OSError as error:
-            raise unwritable(self._path, error) from None
-        if before is not None:
-            with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
+            try:
+                self._file = partial_of(self._path).open("wb")
                 stack.callback(self.close)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(self._file.fileno(), 0, self._layout.num_bytes(num_rows))
+            except OSError as error:
+                raise unwritable(self._path, error) from None
+            if before is not None:
                 self._take_over(before)
-                stack.pop_all()
+            stack.pop_all()
 
     def most_steps(self, kept_steps: Sequence[int]) -> int:
         """Returns how many steps may be made before their states leave the device, 64 MB or one.
@@ -112,9 +112,9 @@ class Recording:
           kept_steps: after which states are retained.
         """
         leaves, num_chains = self._layout.leaves, self._layout.num_chains
-        sizes = (math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+        sizes = [math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves]
         between = min((b - a for a, b in itertools.pairwise(kept_steps)), default=kept_steps[-1])
-        return between * max(1, _MOST_BYTES // (num_chains * sum(sizes)))
+        return between * max(1, _MOST_BYTES // max(1, num_chains * sum(sizes)))
 
     def add(self, states: Tree, rows: Sequence[int]) -> None:
         """Writes what all chains retained.
