@@ -27,7 +27,8 @@ from tacit.data import as_records
 from tacit.inference import SGLD, load_checkpoint, save_checkpoint
 from tacit.models import MLP, Categorical, GaussianPrior, bayesian
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+_ROOT = Path(__file__).parents[1]
+PAGE = _ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- posterior: begin -->", "<!-- posterior: end -->"
 STEPS = ("fit", "save", "load", "predict", "resume", "credible")
 NUM_RECORDS, NUM_INPUTS, BATCH = 10_000, 10_000, 64
@@ -177,7 +178,7 @@ def _measure(task: Task) -> Measured:
 def in_child(task: Task) -> Measured:
     """Returns what a step takes in a new process."""
     command = [sys.executable, "-m", "benchmarks.posterior_memory", "--child", json.dumps(task)]
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = subprocess.run(command, check=True, capture_output=True, text=True, cwd=_ROOT)
     own, *rest = json.loads(found.stdout.splitlines()[-1])
     return Measured(Task(*own), *rest)
 
