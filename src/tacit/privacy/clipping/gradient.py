@@ -48,8 +48,9 @@ __all__ = [
 
 _NUM_RECORDS = 4
 _TOLERANCE = 1e-3
-_TOO_SMALL, _TOO_LARGE = 1e-5, 0.5
-"""Bounds must not fall short of squared norms. Where positions cancel they may be well above."""
+_TOO_SMALL, _TOO_LARGE = 1e-4, 0.5
+"""Bounds must not fall short of squared norms, but by what the rounding of an ill-conditioned loss
+changes in the cotangents themselves. Where positions cancel they may be well above."""
 _SCALES = (0.0, 0.5, 1.0)
 """How far parameters are shrunk until some record's gradient is finite; see `_shrunk`."""
 _JAX_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -236,8 +237,10 @@ def _agrees(plan: NormPlan) -> bool:
             functools.partial(np.asarray, dtype=np.float64), compare(consts, scaled, data, keys)
         )
         if np.isfinite([*exact, *ruled]).all(0).any():
+            # In a leaf where all cancels, such as the bias of attention's keys, rounding is left.
+            floor = 1e-6 * np.linalg.norm([np.linalg.norm(leaf) for leaf in slow])
             return _close(np.stack(exact), np.stack(ruled)) and all(
-                np.linalg.norm(a - b) <= _TOLERANCE * (1e-6 + np.linalg.norm(a))
+                np.linalg.norm(a - b) <= _TOLERANCE * np.linalg.norm(a) + floor
                 for a, b in zip(slow, fast, strict=True)
             )
     return False  # random numbers told nothing; stay with the reference
