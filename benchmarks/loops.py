@@ -1,7 +1,7 @@
 """Steps on the clock: many in one compiled loop, as `tacit.fit` makes them, or dispatched singly.
 
-XLA runs some operations differently inside of a loop. On a CPU the gradient of a convolution has
-one thread there and all of them outside, so a step has two costs, and users of `fit` pay the first.
+XLA runs some operations differently inside of a loop: on a CPU, gradients of convolutions are
+slower there. So a step has two costs, and users of `fit` pay the first.
 """
 
 import math
