@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from benchmarks import tasks
-from benchmarks.loops import in_loop
+from benchmarks.loops import in_loop, private_step
 from benchmarks.timing import Effort, interleave
 from benchmarks.workloads import mlp
 from tacit import _tree
@@ -63,7 +63,7 @@ def _measure(width: int, batch: int, size: int, effort: Effort) -> Point:
     visits = {
         "plain": in_loop(tasks.plain_step(workload, batch), params, key, data),
         "private": in_loop(
-            tasks.private_step(kernel), jax.jit(kernel.init)(seeded_key(0)), seeded_key(0), data
+            private_step(kernel), jax.jit(kernel.init)(seeded_key(0)), seeded_key(0), data
         ),
     }
     if 4 * batch * _tree.size(params) <= _MAX_PER_RECORD_BYTES:

@@ -15,9 +15,11 @@ import numpy as np
 from jax import lax
 
 from benchmarks.timing import Visit, repeat
+from tacit.inference.compilation import step_key
+from tacit.inference.method import Kernel
 from tacit.typing import Array, Key, Tree
 
-__all__ = ["Step", "dispatched", "in_loop", "loop_of", "made_in_loop", "visit_of"]
+__all__ = ["Step", "dispatched", "in_loop", "loop_of", "made_in_loop", "private_step", "visit_of"]
 
 Step: TypeAlias = Callable[[Array, Key, Any, Any], Any]
 """``step(t, key, state, data)`` returns the next state."""
@@ -94,6 +96,11 @@ def dispatched(step: Step, state: Any, key: Key, data: Any) -> Visit:
         return repeat(run)(seconds)
 
     return visit
+
+
+def private_step(kernel: Kernel) -> Step:
+    """Returns the step of a method, with the keys that `fit` gives it."""
+    return lambda t, key, state, data: kernel.step(step_key(key, t), state, data)[0]
 
 
 def visit_of(function: Callable[..., Tree], *inputs: Any) -> Visit:

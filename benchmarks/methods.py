@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.loops import in_loop
+from benchmarks.loops import in_loop, private_step
 from benchmarks.markdown import judged, markdown, number
-from benchmarks.tasks import private_step
 from benchmarks.timing import Effort, interleave
 from tacit.certify import certified
 from tacit.inference import HMC, IVON, SGD, SGHMC, SGLD, SWAG, VI, Ensemble

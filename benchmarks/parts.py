@@ -5,6 +5,7 @@ the gather, so that a stage reads what the step reads. A part of it is the diffe
 Nothing is computed when this is imported, so that processes can start afterwards.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.loops import in_loop, made_in_loop
+from benchmarks.loops import in_loop, made_in_loop, private_step
 from benchmarks.timing import Visit
 from tacit import _tree
 from tacit.inference import SGD, VI
@@ -70,27 +71,12 @@ def visits_of_parts(method: SGD | VI, model: Model, records: Record) -> dict[str
     def draw(t: Array, key: Key, data: None) -> Batch:
         return drawn_batch(sampling, step_key(key, t), None)
 
-    def step(t: Array, key: Key, state: Any, records: Tree) -> Any:
-        return kernel.step(step_key(key, t), state, records)[0]
-
-    def update(t: Array, key: Key, state: Any, found: Counted) -> Any:
-        return after.step(step_key(key, t), state, found)[0]
-
-    after = replace(method, release=_Given(**vars(method.release))).build(model)
-    asked = [params] if isinstance(method, VI) else params
-    found = _of_shape(
-        jax.eval_shape(
-            lambda *data: method.release.counted_gradient(key, _loss_of(model), *data),
-            asked,
-            records,
-        )
-    )
     return {
         "draw": made_in_loop(draw, key, None),
         **{name: made_in_loop(stage, key, data) for name, stage in stages.items()},
         "noise": engine_noise(sums.shape[1], num_limbs=sums.shape[0]),
-        "update": in_loop(update, jax.jit(kernel.init)(key), key, found),
-        STEP: in_loop(step, jax.jit(kernel.init)(key), key, records),
+        "update": _update(method, model, records),
+        STEP: in_loop(private_step(kernel), jax.jit(kernel.init)(key), key, records),
     }
 
 
@@ -106,21 +92,39 @@ def engine_noise(num_values: int, *, num_limbs: int = 1) -> Visit:
     return made_in_loop(release, seeded_key(0), total)
 
 
-class _Given(GaussianSum):
-    """A release that was made before: the step is given it in place of its table."""
+def _update(method: SGD | VI, model: Model, records: Record) -> Visit:
+    """Returns the visit of steps that are given a release in the place of their table."""
+    release, key, asked = method.release, seeded_key(0), []
 
-    def counted_gradient(
-        self,
-        key: Key,
-        loss: RecordLoss,
-        params: Params,
-        data: Any,
-        *,
-        noise_multiplier: Scalar | float | None = None,
-        clip_norm: Scalar | float | None = None,
-    ) -> Counted:
-        """Returns what was given."""
-        return data
+    class Given(GaussianSum):
+        def counted_gradient(
+            self,
+            key: Key,
+            loss: RecordLoss,
+            params: Params,
+            data: Any,
+            *,
+            noise_multiplier: Scalar | float | None = None,
+            clip_norm: Scalar | float | None = None,
+        ) -> Counted:
+            asked.append(params)
+            return data
+
+    kernel = replace(method, release=Given(**vars(release))).build(model)
+
+    def update(t: Array, key: Key, carry: Any, found: Counted) -> Any:
+        state, _ = kernel.step(step_key(key, t), carry[0], found)
+        draws = asked.pop()
+        # Records would be asked with these draws: they leave the loop, so they are made.
+        return state, draws if isinstance(method, VI) else None
+
+    params = jax.jit(model.init)(key)
+    start = [params] if isinstance(method, VI) else None
+    found = jax.eval_shape(
+        functools.partial(release.counted_gradient, key, _loss_of(model)), start or params, records
+    )
+    given = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 1e-3, leaf.dtype), found)
+    return in_loop(update, (jax.jit(kernel.init)(key), start), key, given)
 
 
 def _loss_of(model: Model) -> RecordLoss:
@@ -182,8 +186,3 @@ def _stages(release: GaussianSum, model: Model) -> dict[str, Callable[..., Tree]
 
     functions = (gather, derivatives, norms, total)
     return dict(zip(_STAGES.values(), functions, strict=True))
-
-
-def _of_shape(shapes: Tree) -> Tree:
-    """Returns small numbers of these shapes."""
-    return jax.tree.map(lambda leaf: jnp.full(leaf.shape, 1e-3, leaf.dtype), shapes)

@@ -15,7 +15,7 @@ from tacit.privacy.sampling import PoissonBatch
 __all__ = ["profile", "render_profile"]
 
 _NUM_THREADS = 2
-_EFFORT = Effort(rounds=5, visit_seconds=0.3, min_rounds=3, max_seconds=2.0)
+_EFFORT = Effort(rounds=15, visit_seconds=0.1, min_rounds=5, max_seconds=3.0)
 
 
 def profile(workload: Workload, batch: int, effort: Effort) -> dict[str, float]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import tasks
-from benchmarks.loops import Step, dispatched, in_loop, made_in_loop
+from benchmarks.loops import Step, dispatched, in_loop, made_in_loop, private_step
 from benchmarks.peers import PEERS, Peer
 from benchmarks.timing import Effort, Visit, interleave
 from benchmarks.workloads import Workload
@@ -39,7 +39,7 @@ def measure(workload: Workload, batch: int, peers: Mapping[str, Peer], effort: E
     visits = {
         **_both_ways("plain", tasks.plain_step(workload, batch), params, key, data),
         **_both_ways("rewritten", tasks.rewritten_step(workload, batch), params, key, data),
-        **_both_ways("private", tasks.private_step(kernel), state, seeded_key(0), data),
+        **_both_ways("private", private_step(kernel), state, seeded_key(0), data),
         "loop threefry": threefry(_tree.size(params)),
     }
     for name, peer in peers.items():

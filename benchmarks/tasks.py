@@ -13,8 +13,6 @@ from benchmarks.loops import Step
 from benchmarks.workloads import Workload
 from tacit import _tree
 from tacit.inference import SGD, VI
-from tacit.inference.compilation import step_key
-from tacit.inference.method import Kernel
 from tacit.models import Model
 from tacit.privacy.clipping import Flat, bounds
 from tacit.privacy.clipping.bounds import Adding
@@ -34,7 +32,6 @@ __all__ = [
     "per_record_step",
     "plain_gradient",
     "plain_step",
-    "private_step",
     "rewritten_step",
 ]
 
@@ -135,8 +132,3 @@ def method_of(workload: Workload, sampling: Sampling) -> SGD | VI:
         ),
         optimizer=optax.sgd(LEARNING_RATE),
     )
-
-
-def private_step(kernel: Kernel) -> Step:
-    """Returns the step of a method, with the keys that `fit` gives it."""
-    return lambda t, key, state, data: kernel.step(step_key(key, t), state, data)[0]

@@ -130,7 +130,7 @@ def steps(workload, batch, *, is_private):
         return tasks.plain_step(workload, batch), workload.init(key), key, data
     sampling = PoissonBatch(num_records=workload.num_records, batch_size=batch)
     kernel = tasks.method_of(workload, sampling).build(tasks.model_of(workload))
-    return tasks.private_step(kernel), kernel.init(seeded_key(0)), seeded_key(1), data
+    return loops.private_step(kernel), kernel.init(seeded_key(0)), seeded_key(1), data
 
 
 @pytest.mark.parametrize("is_private", [False, True])
