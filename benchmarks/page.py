@@ -10,6 +10,7 @@ from benchmarks.methods import render_methods
 from benchmarks.peers import PEERS
 from benchmarks.programs import render_programs
 from benchmarks.rows import Row, meets, value_of
+from benchmarks.workloads import WORKLOADS
 
 __all__ = ["PAGE", "RESULTS", "SECTIONS", "Results", "render", "write_page"]
 
@@ -101,12 +102,9 @@ def _peers(found: Results) -> str:
 
 def _judged(row: Row, name: str) -> str:
     """Returns a value, and where it misses its target, that."""
-    value = number(value_of(row, name))
-    return (
-        f"{value} (missed: {_bound(name, row['targets'][name])})"
-        if name in row["missed"]
-        else value
-    )
+    value = ratio(value_of(row, name))
+    missed = f" (missed: {_bound(name, row['targets'][name])})" if name in row["missed"] else ""
+    return f"{value}{missed}"
 
 
 def _bound(name: str, aim: float) -> str:
@@ -143,8 +141,17 @@ def _run(found: Results) -> str:
     return (
         f"Measured on {run['date']} in {run['minutes']:.0f} minutes, on {run['num_threads']} cores"
         f" of {run['processor']}; load average {before:.1f} before and {after:.1f} after."
-        f" {versions}."
+        f" {versions}.{_absent(found)}"
     )
+
+
+def _absent(found: Results) -> str:
+    """Returns what a run of parts has not measured, or nothing."""
+    wanted = {(name, batch) for name, workload in WORKLOADS.items() for batch in workload.batches}
+    measured = {(row["workload"], row["batch"]) for row in found["steps"]}
+    names = [f"{name} {batch}" for name, batch in sorted(wanted - measured)]
+    names += [name for name in ("methods", "programs", "curves") if not found[name]]
+    return f" **This run did not measure** {', '.join(names)}." if names else ""
 
 
 SECTIONS: Sections = {
