@@ -1,4 +1,6 @@
-"""ChaCha20 and the exact noise in C++, where a compiler was found when tacit was installed.
+"""The native kernel, where a C++ compiler was found when tacit was installed.
+
+It has ChaCha20, the exact noise, and what XLA does slowly in a step: sorting, and adding integers.
 
 The kernel computes the same bits as the JAX code that it stands in for, several times faster, and
 programs with it compile in a fraction of the time. It runs on CPUs. Which of the two runs is
@@ -36,6 +38,9 @@ _TARGETS = (
     "tacit_words",
     "tacit_noise",
     "tacit_integers",
+    "tacit_ordered",
+    "tacit_firsts",
+    "tacit_rounded_sum",
     "tacit_same",
 )
 

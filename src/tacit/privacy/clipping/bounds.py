@@ -12,14 +12,14 @@ This is the definition that any faster path is tested against.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tacit import _check, _tree
+from tacit import _check, _tree, native
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.clipping import slack
 from tacit.privacy.lattice import LIMB_BITS, materialised, nested_sum, raised
@@ -233,6 +233,31 @@ class Adding:
         if self.num_limbs is None:
             return values.sum(0, keepdims=True)
         return jnp.stack([limb.sum(0, dtype=jnp.int32) for limb in self._limbs(values)])
+
+    def weighted_total(self, values: Array, weights: Array) -> Array:
+        """Returns the sum of values times weights, one for each record, likewise.
+
+        A record whose weight is zero is left out, whatever its values are.
+        """
+        flat = values.reshape(len(values), -1)
+        if not (self.is_exact and flat.dtype == jnp.float32 and flat.size and native.is_loaded()):
+            return self._weighted_in_jax(values, weights)
+        (num_records, num_columns), num_limbs = flat.shape, self.num_limbs or 1
+        (total,) = native.call(
+            "tacit_rounded_sum",
+            replace(self, units=1.0)._weighted_in_jax,
+            flat,
+            weights,
+            results=(((num_limbs, num_columns), jnp.int32),),
+            attributes={"num_records": num_records, "num_limbs": num_limbs},
+            static={},
+        )
+        return total.reshape(num_limbs, *values.shape[1:])
+
+    def _weighted_in_jax(self, values: Array, weights: Array) -> Array:
+        along = weights.reshape(-1, *(1 for _ in values.shape[1:]))
+        # A product with zero would let a NaN through; a selection does not.
+        return self.total(jnp.where(along > 0, values * along, 0.0))
 
     def scattered(self, values: Array, rows: Array, *, num_rows: int) -> Array:
         """Returns a table with values ``(batch, position, feature)`` added to rows, likewise."""

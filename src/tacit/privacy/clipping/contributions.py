@@ -91,9 +91,7 @@ class Formed:
 
     def total(self, weights: Array, adding: Adding) -> Array:
         """Rounds each record's gradient by itself."""
-        along = weights.reshape(-1, *(1 for _ in self.formed.shape[1:]))
-        # A product with zero would let a NaN through; a selection does not.
-        return self.back(adding.total(jnp.where(along > 0, self.formed * along, 0.0)))
+        return self.back(adding.weighted_total(self.formed, weights))
 
 
 class LookedUp:
