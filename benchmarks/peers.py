@@ -47,8 +47,13 @@ PEERS: Mapping[str, PeerKind] = {
 }
 """All of them."""
 
-# Memory that was freed is kept, as tacit's own process keeps it, and not faulted in at every step.
-_KEEPING_MEMORY = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**32))
+# Memory that was freed is kept, as tacit keeps its own, and not faulted in at every step. In more
+# than one arena large buffers would not be.
+_KEEPING_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**32),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_ARENA_MAX": "1",
+}
 
 _MAX_SECONDS = 60
 """A peer that takes longer for a step ends: its speed is no longer of interest."""
