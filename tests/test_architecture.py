@@ -21,6 +21,7 @@ FOUNDATION = {
     "errors",
     "_check",
     "_display",
+    "_memory",
     "_registry",
     "_tree",
     "native",
@@ -34,6 +35,7 @@ ALLOWED = {
     "errors": set(),
     "_check": set(),
     "_display": set(),
+    "_memory": set(),
     "_registry": set(),
     "_tree": set(),
     "native": set(),
@@ -206,7 +208,7 @@ def test_no_public_name_is_defined_twice():
 
 
 def test_there_are_few_files_and_none_is_long():
-    assert len(FILES) <= 199
+    assert len(FILES) <= 201
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
     assert {name: length for name, length in lengths.items() if length > 410} == {}
 
@@ -249,7 +251,7 @@ def test_the_stability_page_lists_exactly_what_packages_offer():
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("of_command", Walk(79, 669, 38)), ("of_program", Walk(47, 425, 30))]
+    ("name", "most"), [("of_command", Walk(80, 682, 38)), ("of_program", Walk(48, 432, 30))]
 )
 def test_the_way_of_a_record_stays_short(name, most):
     found = walk.in_a_new_process(name)

@@ -43,7 +43,7 @@ def shares_in_bins(norms, clip_norm):
 
 @given(
     norm=st.one_of(
-        st.floats(0, 2, width=32),
+        st.floats(0, 2, width=32, allow_subnormal=False),  # which JAX takes for zero
         st.sampled_from([*EDGES, 1.0, 1e-45, math.inf, math.nan]),
         st.sampled_from(EDGES).map(lambda edge: float(np.nextafter(np.float32(edge), 2))),
     ),
