@@ -30,7 +30,11 @@ def profile(workload: Workload, batch: int, effort: Effort) -> dict[str, float]:
 
 def render_profile(name: str, batch: int, ms: dict[str, float]) -> str:
     """Returns a profile as a table in Markdown."""
-    rows = [[part, number(ms[part]), f"{100 * ms[part] / ms[STEP]:.0f} %"] for part in PARTS]
+    rows = [
+        [part, number(ms[part]), f"{100 * ms[part] / ms[STEP]:.0f} %"]
+        for part in PARTS
+        if part in ms
+    ]
     head = [f"{name}, {batch}", "ms in a loop", "share"]
     return markdown(head, [*rows, ["the step", number(ms[STEP]), ""]])
 

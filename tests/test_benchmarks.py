@@ -233,6 +233,19 @@ def test_the_parts_of_a_step_add_up_to_it():
     assert "| the step |" in profile.render_profile("small", 4, found)
 
 
+def test_where_records_are_clipped_one_by_one_the_sum_has_no_stages(taken_apart, monkeypatch):
+    monkeypatch.setattr(parts, "find_norm_plan", lambda *args: "a reason")
+    assert set(parts.visits_of_parts(*taken_apart)) == {
+        *("draw", "gather", "to the sum", "noise", "update", parts.STEP)
+    }
+    ms = {"draw": 1.0, "gather": 2.0, "to the sum": 5.0, "noise": 1.0, "update": 1.0, "step": 10.0}
+    found = parts.parts_in(ms)
+    assert found == {
+        **{"draw": 1.0, "gather": 2.0, "sum": 3.0, "noise": 1.0, "update": 1.0},
+        parts.LEFT: 2.0,
+    }
+
+
 def test_nothing_of_a_part_is_moved_out_of_its_loop(taken_apart):
     method, model, records = taken_apart
     data = model.init(jax.random.key(0)), records, method.release.sampling.draw(seeded_key(0))
