@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from benchmarks.loops import Step
 from benchmarks.workloads import Workload
@@ -38,6 +39,8 @@ __all__ = [
 CLIP_NORM = 1.0
 NOISE_MULTIPLIER = 1.0
 LEARNING_RATE = 1e-3
+
+_CHUNK = 128
 
 Gradient: TypeAlias = Callable[[Params, Record, Key, Array], Tree]
 """``gradient(params, records, keys, mask)`` of a loss summed over a batch."""
@@ -102,10 +105,29 @@ def plain_step(workload: Workload, batch: int) -> Step:
 
 
 def rewritten_step(workload: Workload, batch: int) -> Step | None:
-    """Returns the same of the loss as it is faster in a loop; None if there is no such form."""
+    """Returns the same of the loss as it is faster in a loop; None if there is no such form.
+
+    The gradient is made of chunks that stay in the cache, which is faster still.
+    """
     if workload.rewritten is None:
         return None
-    return plain_step(replace(workload, loss=workload.rewritten), batch)
+    return _descent(replace(workload, loss=workload.rewritten), batch, _gradient_in_chunks)
+
+
+def _gradient_in_chunks(loss: RecordLoss) -> Gradient:
+    gradient = plain_gradient(loss)
+
+    def of_chunks(params: Params, records: Record, keys: Key, mask: Array) -> Tree:
+        size = math.gcd(_CHUNK, len(mask))
+        data = records, keys, mask
+        chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), data)
+
+        def add(total: Tree, chunk: Any) -> tuple[Tree, None]:
+            return jax.tree.map(jnp.add, total, gradient(params, *chunk)), None
+
+        return lax.scan(add, jax.tree.map(jnp.zeros_like, params), chunks)[0]
+
+    return of_chunks
 
 
 def per_record_step(workload: Workload, batch: int) -> Step:

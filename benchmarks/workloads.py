@@ -1,7 +1,7 @@
 """The workloads: a loss of one record, its parameters and its records, by name.
 
-Nothing here knows about privacy. The losses are written as a user would write them: with tacit's
-networks, with Flax, with NumPyro, or as plain functions.
+Nothing here is private. The losses are written as a user would write them: with tacit's networks,
+with Flax, with NumPyro, or as plain functions.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +21,7 @@ from numpyro.infer import Trace_ELBO
 
 from tacit.models import MLP, Categorical, EmbeddingBag, GaussianPrior, Model, bayesian, layers
 from tacit.models.base import Network
+from tacit.privacy.clipping.unfolding import unfolded
 from tacit.typing import Array, Input, Key, Params, Record, Scalar, Tree
 
 __all__ = ["WORKLOADS", "Workload", "mlp"]
@@ -149,23 +150,18 @@ def _cnn() -> Workload:
 def _product_with_patches(
     layer: Mapping[str, Array], x: Array, *, stride: int, padding: int
 ) -> Array:
-    """A convolution: blocks of stride x stride pixels become channels, then slices are joined.
-
-    Of three ways to make patches it has the fastest gradient on a CPU.
-    """
+    """A convolution in the way in which the engine computes it."""
     kernel = layer["kernel"]
-    width, *_, num_channels, num_features = kernel.shape
-    num_blocks = width // stride
-    x = jnp.pad(x, ((padding, padding), (padding, padding), (0, 0)))
-    num_patches = (len(x) - width) // stride + 1
-    along = num_patches - 1 + num_blocks
-    x = x[: along * stride, : along * stride].reshape(along, stride, along, stride, num_channels)
-    x = x.transpose(0, 2, 1, 3, 4).reshape(along, along, -1)
-    places = [(i, j) for i in range(num_blocks) for j in range(num_blocks)]
-    slices = [x[i : i + num_patches, j : j + num_patches] for i, j in places]
-    kernel = kernel.reshape(num_blocks, stride, num_blocks, stride, num_channels, num_features)
-    kernel = kernel.transpose(0, 2, 1, 3, 4, 5).reshape(-1, num_features)
-    return jnp.concatenate(slices, axis=-1) @ kernel + layer["bias"]
+    names = lax.conv_dimension_numbers((1, *x.shape), kernel.shape, ("NHWC", "HWIO", "NHWC"))
+    settings = {
+        "dimension_numbers": names,
+        "padding": ((padding, padding), (padding, padding)),
+        "window_strides": (stride, stride),
+        "rhs_dilation": (1, 1),
+        "precision": None,
+        "preferred_element_type": None,
+    }
+    return unfolded(x[None], kernel, settings)[0] + layer["bias"]
 
 
 class _Block(linen.Module):
