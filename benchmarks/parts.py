@@ -21,8 +21,8 @@ from tacit.inference import SGD, VI
 from tacit.inference.compilation import step_key
 from tacit.inference.method import objective_of
 from tacit.models import Model
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.book_keeping import _Batch, norms_and_sum
-from tacit.privacy.clipping.bounds import Adding
 from tacit.privacy.clipping.gradient import find_norm_plan, gradient_summation_of
 from tacit.privacy.clipping.operations import NormPlan
 from tacit.privacy.clipping.slack import Counted

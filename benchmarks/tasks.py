@@ -16,7 +16,7 @@ from tacit import _tree
 from tacit.inference import SGD, VI
 from tacit.models import Model
 from tacit.privacy.clipping import Flat, bounds
-from tacit.privacy.clipping.bounds import Adding
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling

@@ -24,7 +24,7 @@ from tacit import chacha20, native
 from tacit.chacha20 import words_between
 from tacit.native import build
 from tacit.privacy import drawing, noise
-from tacit.privacy.clipping import bounds
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.noise import noisy, rounded_gaussian
 from tacit.rng import seeded_key
 
@@ -145,7 +145,7 @@ def test_rounded_sums_are_those_of_jax(level, num_limbs, shape):
     # What is left out may be anything; halves are rounded to even numbers.
     values[0, 0], weights[0, 0] = np.nan, 0
     values[1, -1], weights[1, -1] = np.resize([0.5, 1.5, -2.5, -0.5, 4194303.5], shape[1:]), 1
-    adding = bounds.Adding(num_limbs=num_limbs)
+    adding = Adding(num_limbs=num_limbs)
     expected = jax.vmap(adding._weighted_in_jax)(values, weights)
     found = jax.jit(jax.vmap(adding.weighted_total))(values, weights)
     assert found.dtype == jnp.int32

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import tacit
 from tacit.models import MLP, Bernoulli, GaussianPrior
 from tacit.privacy.clipping import Flat, Normalised, PerLayer
-from tacit.privacy.clipping.bounds import Adding, clipped_sum
+from tacit.privacy.clipping.adding import Adding
+from tacit.privacy.clipping.bounds import clipped_sum
 from tacit.privacy.clipping.slack import EDGES, NormHistogram, counted, heights_on
 from tacit.privacy.lattice import Lattice
 from tacit.privacy.sampling import FullBatch, PoissonBatch

@@ -12,6 +12,10 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
+
+#include <cerrno>
+#include <unistd.h>
 
 #include "levels.h"
 #include "pool.h"
@@ -230,6 +234,17 @@ ffi::Error same(ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> out) {
   return ffi::Error::Success();
 }
 
+// Reads so many bytes from a place of a file, or returns false.
+bool read_all(int file, int64_t place, int64_t num_bytes, char* to) {
+  for (int64_t done = 0; done < num_bytes;) {
+    const ssize_t count = pread(file, to + done, static_cast<size_t>(num_bytes - done), place + done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    done += count;
+  }
+  return true;
+}
+
 // A pool of one thread that is busy until it is told otherwise, for a test.
 class BusyPool {
  public:
@@ -374,6 +389,31 @@ TACIT_EXPORT int tacit_choose_level(const char* name) {
     }
   }
   return 0;
+}
+
+// Reads rows of so many bytes from places of a file, one after the other into out. Rows that lie
+// close together in the file, in order, are read at once, with what is between them. Returns how many
+// were read: fewer than num where the file ends before, or cannot be read.
+TACIT_EXPORT int64_t tacit_read_rows(int file, int64_t num_bytes, const int64_t* places, int64_t num,
+                                     char* out) {
+  constexpr int64_t kLargestRun = 1 << 16, kLargestGap = 1 << 12;
+  std::vector<char> run;
+  for (int64_t i = 0, next; i < num; i = next) {
+    int64_t end = places[i] + num_bytes;
+    for (next = i + 1; next < num; ++next) {
+      const int64_t gap = places[next] - end;
+      if (gap < -num_bytes || gap > kLargestGap || end + gap + num_bytes - places[i] > kLargestRun)
+        break;
+      end += gap + num_bytes;
+    }
+    const bool alone = next == i + 1;
+    if (!alone && run.empty()) run.resize(kLargestRun);
+    char* to = alone ? out + i * num_bytes : run.data();
+    if (!tacit::read_all(file, places[i], end - places[i], to)) return i;
+    for (int64_t k = i; !alone && k < next; ++k)
+      std::memcpy(out + k * num_bytes, to + (places[k] - places[i]), static_cast<size_t>(num_bytes));
+  }
+  return num;
 }
 
 // For tests: the integers of given words; 0 in `looks` where double precision decided at once, 1

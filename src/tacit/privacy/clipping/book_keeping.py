@@ -36,7 +36,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from tacit.privacy.clipping import bounds
-from tacit.privacy.clipping.bounds import Adding, Clipped, Clipping
+from tacit.privacy.clipping.adding import Adding
+from tacit.privacy.clipping.bounds import Clipped, Clipping
 from tacit.privacy.clipping.contributions import (
     Contribution,
     Formed,
@@ -44,6 +45,7 @@ from tacit.privacy.clipping.contributions import (
     LookedUp,
     Unused,
     Way,
+    best_chunk_size,
 )
 from tacit.privacy.clipping.equations import Site, Value
 from tacit.privacy.clipping.operations import Map, NormPlan, Path, part_of
@@ -60,14 +62,6 @@ from tacit.privacy.lattice import Lattice, block_rows, materialised, summing_err
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
 __all__ = ["clipped_sum_by_norms", "lattice_of", "norms_and_sum", "ways"]
-
-_MAX_FORMED, _MAX_HELD = 2**26, 2**28
-"""How many numbers may be formed at once, 256 MB in float32, and how many operands and cotangents
-may be held; more is done in chunks."""
-
-_IN_CACHE, _LEAST_ROWS = 2**22, 64
-"""With at most so many numbers, 16 MB, a chunk stays in a processor's cache, which can halve the
-time of a step. Chunks with fewer rows would spend theirs on adding up sums."""
 
 
 def clipped_sum_by_norms(
@@ -95,27 +89,10 @@ def clipped_sum_by_norms(
     found, held = _ways_and_held(plan, leaves, one)
     if chunk_size is None:
         has_loops = len(plan.program.scans) > 0
-        chunk_size = _best_chunk_size(found, held, length=len(mask), has_loops=has_loops)
+        chunk_size = best_chunk_size(found, held, length=len(mask), has_loops=has_loops)
     positions = max((way.num_looked_up for way in found), default=1)
     chunk_size = adding.largest_chunk(chunk_size, positions=positions)
     return bounds.in_chunks(chunk_sum, (records, keys, mask), chunk_size, adding)
-
-
-def _best_chunk_size(found: list[Way], held: int, *, length: int, has_loops: bool) -> int:
-    """Returns how many records are looked at together; the least number of chunks, of equal size.
-
-    Example:
-      >>> _best_chunk_size([Way("", 9_000, 0.0)], 24_000, length=1056, has_loops=False)
-      118
-    """
-    formed = sum(way.num_formed for way in found)
-    most = min(_MAX_FORMED // max(formed, 1), _MAX_HELD // max(held, 1))
-    # Every chunk goes through all iterations of a loop, so there small chunks do not pay.
-    if length * (formed + held) > _IN_CACHE and not has_loops:
-        most = min(most, max(_LEAST_ROWS, _IN_CACHE // (formed + held)))
-        if any(way.positions == 1 for way in found):  # one block is a plain product
-            most = min(most, block_rows(1))
-    return -(-length // -(-length // max(1, most)))
 
 
 def norms_and_sum(

@@ -20,13 +20,14 @@ from jax.extend import core
 
 from tacit import _tree
 from tacit.privacy.clipping import bounds, slack
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.book_keeping import (
     clipped_sum_by_norms,
     lattice_of,
     norms_and_sum,
     ways,
 )
-from tacit.privacy.clipping.bounds import Adding, Clipped, Clipping, Flat
+from tacit.privacy.clipping.bounds import Clipped, Clipping, Flat
 from tacit.privacy.clipping.equations import UnsupportedError
 from tacit.privacy.clipping.operations import Map, NormPlan, make_norm_plan
 from tacit.privacy.clipping.tracing import trace
