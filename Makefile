@@ -27,10 +27,7 @@ test-all: .venv/.dev
 	$(PYTEST) -m slow
 	$(MAKE) experiments-quick
 
-# Wants a quiet machine for half an hour. For a trial: ARGS="--quick --only rnn". All candidates keep freed memory,
-# as docs/performance.md explains.
-bench: export MALLOC_MMAP_THRESHOLD_ = 4294967296
-bench: export MALLOC_TRIM_THRESHOLD_ = 4294967296
+# Wants a quiet machine for half an hour. For a trial: ARGS="--quick --only rnn".
 bench: .venv/.dev .venv-bench/.peers
 	$(BIN)/python -m benchmarks --peers .venv-bench/bin/python $(ARGS)
 

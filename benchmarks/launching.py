@@ -67,12 +67,9 @@ def _bound_to(cores: Sequence[int]) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    # As in the Makefile: memory that was freed is kept, and not faulted in at every step.
-    malloc = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**32))
     return {
         "JAX_COMPILATION_CACHE_DIR": str(_ROOT / "build" / "bench" / "compiled"),
         **os.environ,
-        **malloc,
         "XLA_FLAGS": "",
         "JAX_PLATFORMS": "cpu",
     }

@@ -2,12 +2,12 @@
 
 Its users draw batches on the host. Here the batch is a random gather of fixed size inside the
 compiled step, which is the least that any sampling costs, and the step is compiled as a whole.
+It is timed dispatched, as its users run it, and in a loop, as tacit runs its own.
 
 By default all per-record gradients of a batch are formed at once. Its microbatches, meant to save
 memory, also save time on a CPU, so both ways are measured.
 """
 
-import itertools
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -19,8 +19,10 @@ import jax_privacy
 import numpy as np
 from jax_privacy import noise_addition
 
+from benchmarks.loops import dispatched, in_loop
 from benchmarks.peers import serve
 from benchmarks.tasks import CLIP_NORM, LEARNING_RATE, NOISE_MULTIPLIER
+from benchmarks.timing import Visit
 from benchmarks.workloads import WORKLOADS, Workload
 from tacit import _tree
 from tacit.typing import Array, Key, Params, Record, Tree
@@ -65,8 +67,8 @@ def build(
     return privatizer.init, update
 
 
-def step_of(workload: Workload, batch: int, microbatch_size: int | None) -> Callable[[], None]:
-    """Returns a function that trains for one private step."""
+def visits_of(workload: Workload, batch: int, microbatch_size: int | None) -> dict[str, Visit]:
+    """Returns the visits that train by private steps, by their way."""
     key = jax.random.key(0)
     data = workload.records(np.random.default_rng(0), workload.num_records)
     start_noise, update = build(
@@ -77,20 +79,15 @@ def step_of(workload: Workload, batch: int, microbatch_size: int | None) -> Call
         learning_rate=LEARNING_RATE,
     )
 
-    def step(t: Array, state: Any, data: Record) -> Any:
+    def step(t: Array, key: Key, state: Any, data: Record) -> Any:
         index_key, shared_key, record_key = jax.random.split(jax.random.fold_in(key, t), 3)
         indices = jax.random.randint(index_key, (batch,), 0, workload.num_records)
         shared = workload.shared(shared_key)
         return update(*state, shared, _tree.take(data, indices), record_key)
 
     params = jax.jit(workload.init)(key)
-    held = [(params, start_noise(params))]
-    compiled, counter = jax.jit(step, donate_argnums=1), itertools.count()
-
-    def run() -> None:
-        held[0] = jax.block_until_ready(compiled(np.int32(next(counter)), held[0], data))
-
-    return run
+    inputs = step, (params, start_noise(params)), key, data
+    return {"dispatched": dispatched(*inputs), "loop": in_loop(*inputs)}
 
 
 def check(workload: Workload, microbatch_size: int | None) -> None:
@@ -138,7 +135,7 @@ def main() -> None:
         "jax-privacy": metadata.version("jax-privacy"),
         "jax-privacy's jax": metadata.version("jax"),
     }
-    serve(step_of(WORKLOADS[name], int(batch), microbatch_size), versions)
+    serve(visits_of(WORKLOADS[name], int(batch), microbatch_size), versions)
 
 
 if __name__ == "__main__":

@@ -10,23 +10,19 @@ import numpy as np
 import numpyro
 from examples.programs import hierarchical_logistic_regression as hierarchical
 from examples.programs import vae
-from jax import lax
 from numpyro.infer import SVI, Trace_ELBO
 
-from benchmarks.rows import steps_of, threefry, visit_of
+from benchmarks.loops import in_loop, made_in_loop
+from benchmarks.markdown import judged, markdown, number
+from benchmarks.parts import engine_noise
+from benchmarks.rows import threefry
 from benchmarks.timing import Effort, Visit, interleave, repeat
-from tacit import _tree, native
+from tacit import native
 from tacit.errors import PrivacyWarning
-from tacit.models.programs.arguments import split_arguments
-from tacit.models.programs.split import split_program
 from tacit.numpyro import DPSVI
-from tacit.privacy.clipping import Flat
-from tacit.privacy.clipping.adding import Adding
-from tacit.privacy.clipping.gradient import clipped_gradient_sum
-from tacit.privacy.noise import noisy
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch, Sampling
 from tacit.rng import seeded_key
-from tacit.typing import Array, Key, Params, Scalar
+from tacit.typing import Array, Key, Tree
 
 __all__ = ["ProgramRow", "measure_programs", "render_programs"]
 
@@ -39,7 +35,8 @@ D3P_STEP_MS = 393.0
 _NUM_IMAGES, _NUM_PIXELS = 60_000, 784
 _VAE_BATCH, _VAE_BATCHES = 128, (32, 128, 512)
 _NUM_PEOPLE, _NUM_ITERATIONS = 1000, 100_000
-_NUM_NOISE_VALUES, _NUM_NOISE_STEPS, _NUM_KEYS = 2_400_000, 8, 10_000
+_NUM_NOISE_VALUES = 2_400_000
+_WAYS: dict[str, Any] = {"Poisson": PoissonBatch, "fixed": FixedBatch}
 _SAMPLED_FROM, _SAMPLE = (10_000, 1_000_000, 10_000_000), 128
 
 
@@ -58,21 +55,19 @@ def measure_programs(effort: Effort, *, num_iterations: int = _NUM_ITERATIONS) -
 
 def render_programs(rows: Sequence[ProgramRow]) -> str:
     """Returns the rows as a table in Markdown."""
-    lines = [
-        "| what | ms | beside | ms | ratio |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for row in rows:
-        missed = "" if row["met"] else f" (missed: ≤ {row['target']:g})"
-        lines.append(
-            f"| {row['what']} | {_number(row['ms'])} | {row['plain']} | {_number(row['plain_ms'])}"
-            f" | {row['ratio']:.3g}{missed} |"
-        )
-    return "\n".join(lines)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return markdown(
+        ["what", "ms", "beside", "ms", "ratio"],
+        [
+            [
+                row["what"],
+                number(row["ms"]),
+                row["plain"],
+                number(row["plain_ms"]),
+                judged(row["ratio"], row),
+            ]
+            for row in rows
+        ],
+    )
 
 
 def _row(
@@ -97,83 +92,28 @@ def _auto_encoder(effort: Effort) -> list[ProgramRow]:
     images = jnp.asarray(
         np.random.default_rng(0).integers(2, size=(_NUM_IMAGES, _NUM_PIXELS)), jnp.float32
     )
-    plain_gradient, clipped_gradient, num_params = _gradients(images[:_VAE_BATCH])
-    times = interleave(
-        {
-            "plain gradient": plain_gradient,
-            "clipped gradient": clipped_gradient,
-            "threefry": threefry(num_params),
-            **{f"plain {size}": _plain_steps(images, size) for size in _VAE_BATCHES},
-            **{
-                f"{name} {size}": _private_steps(images, sampling)
-                for size in _VAE_BATCHES
-                for name, sampling in (
-                    ("Poisson", PoissonBatch(num_records=_NUM_IMAGES, batch_size=size)),
-                    ("fixed", FixedBatch(num_records=_NUM_IMAGES, batch_size=size)),
-                )
-            },
-        },
-        effort,
-    )
-    best = {name: time.best for name, time in times.items()}
+    visits = {}
+    for size in _VAE_BATCHES:
+        visits["plain", size] = _plain_steps(images, size)
+        for name, way in _WAYS.items():
+            sampling = way(num_records=_NUM_IMAGES, batch_size=size)
+            visits[name, size] = _private_steps(images, sampling)
+    best = {name: time.best for name, time in interleave(visits, effort).items()}
     rows = [
         _row(
-            f"auto-encoder, clipped gradient, {_VAE_BATCH} records",
-            best["clipped gradient"],
-            "plain gradient",
-            best["plain gradient"],
-            1.2,
+            f"auto-encoder, private step, {name} batch of {size}",
+            best[name, size],
+            "SVI step",
+            best["plain", size],
+            1.7 if size == _VAE_BATCH else None,
         )
+        for size in _VAE_BATCHES
+        for name in _WAYS
     ]
-    for size in _VAE_BATCHES:
-        bound = best[f"plain {size}"] + best["threefry"]
-        for name in ("Poisson", "fixed"):
-            rows.append(
-                _row(
-                    f"auto-encoder, private step, {name} batch of {size}",
-                    best[f"{name} {size}"],
-                    "SVI step + threefry normals",
-                    bound,
-                    1.3 if size == _VAE_BATCH else None,
-                )
-            )
-    rows.append(
-        _row(
-            f"auto-encoder, private step, Poisson batch of {_VAE_BATCH}",
-            best[f"Poisson {_VAE_BATCH}"],
-            "d3p's private step (published figure)",
-            D3P_STEP_MS,
-            1 / 20,
-        )
-    )
-    return rows
-
-
-def _gradients(images: Array) -> tuple[Visit, Visit, int]:
-    """The gradient of a batch's ELBO, as SVI has it, and the sum of clipped ones."""
-    split = split_program(vae.model, vae.guide, split_arguments((images,), {}))
-    params = split.init(jax.random.key(0))
-    keys = jax.random.split(jax.random.key(2), len(images))
-    shared = jax.random.key(1)
-
-    def plain(params: Params, images: Array) -> Params:
-        def loss(params: Params) -> Scalar:
-            return Trace_ELBO().loss(shared, split.constrain(params), vae.model, vae.guide, images)
-
-        return jax.grad(loss)(params)
-
-    def clipped(params: Params, images: Array) -> Params:
-        def loss(params: Params, record: list[Array], key: Key) -> Scalar:
-            return -split.record_term(params, shared, record, key)
-
-        mask = jnp.ones(len(images), bool)
-        adding = Adding(units=2.0**18, num_limbs=1)
-        return clipped_gradient_sum(
-            loss, params, [images], keys, mask, clipping=Flat(), clip_norm=1.0, adding=adding
-        )
-
-    visits = [visit_of(jax.jit(function), params, images) for function in (plain, clipped)]
-    return visits[0], visits[1], _tree.size(params)
+    name = "Poisson"
+    what = f"auto-encoder, private step, {name} batch of {_VAE_BATCH}"
+    published = "d3p's private step (published figure)"
+    return [*rows, _row(what, best[name, _VAE_BATCH], published, D3P_STEP_MS, 1 / 20)]
 
 
 def _plain_steps(images: Array, batch: int) -> Visit:
@@ -185,7 +125,7 @@ def _plain_steps(images: Array, batch: int) -> Visit:
         return svi.update(state, images[rows], num_obs_total=_NUM_IMAGES)[0]
 
     state = svi.init(jax.random.key(0), images[:batch], num_obs_total=_NUM_IMAGES)
-    return steps_of(step, state, jax.random.key(0), images)
+    return in_loop(step, state, jax.random.key(0), images)
 
 
 def _private_steps(images: Array, sampling: Sampling) -> Visit:
@@ -205,7 +145,7 @@ def _private_steps(images: Array, sampling: Sampling) -> Visit:
         return svi.update(state, images)[0]
 
     key = jax.random.key(0)
-    return steps_of(step, svi.init(key, images), key, images)
+    return in_loop(step, svi.init(key, images), key, images)
 
 
 # ---- Hierarchical logistic regression, d3p's section 3.3 ----
@@ -256,7 +196,7 @@ def _hierarchical(effort: Effort, num_iterations: int) -> list[ProgramRow]:
             times[name].best,
             "SVI.run, all records",
             times["plain"].best,
-            2.0,
+            1.8,
         )
         for name in samplings
     ]
@@ -267,75 +207,56 @@ def _hierarchical(effort: Effort, num_iterations: int) -> list[ProgramRow]:
 
 def _samplers(effort: Effort) -> list[ProgramRow]:
     few, many, most = _SAMPLED_FROM
-    ways = {"Poisson": PoissonBatch, "fixed": FixedBatch}
-    drawn = {
-        (name, size): visit_of(
-            jax.jit(way(num_records=size, batch_size=_SAMPLE).draw), seeded_key(0)
-        )
-        for name, way in ways.items()
+    visits = {
+        (name, size): _drawn(way(num_records=size, batch_size=_SAMPLE).draw, seeded_key(0))
+        for name, way in _WAYS.items()
         for size in _SAMPLED_FROM
     }
-    chosen = visit_of(jax.jit(_choice(many)), jax.random.key(0))
-    times = interleave({**drawn, "choice": chosen}, effort)
-    beside = {many: ("jax.random.choice", times["choice"].best, None)}
+    visits["choice", many] = _drawn(
+        lambda key: jax.random.choice(key, many, (_SAMPLE,), replace=False), jax.random.key(0)
+    )
+    best = {name: time.best for name, time in interleave(visits, effort).items()}
+    beside: dict[int, Any] = {many: ("jax.random.choice", best["choice", many], None)}
     rows = []
-    for name in ways:
-        beside[most] = (f"the same from {few:,}", times[name, few].best, 1.2)
+    for name in _WAYS:
+        beside[most] = (f"the same from {few:,}", best[name, few], 1.2)
         rows += [
-            _row(f"{name} batch of {_SAMPLE} from {size:,}", times[name, size].best, *beside[size])
+            _row(f"{name} batch of {_SAMPLE} from {size:,}", best[name, size], *beside[size])
             for size in (many, most)
         ]
     return rows
 
 
-def _choice(num_records: int) -> Callable[[Key], Array]:
-    return lambda key: jax.random.choice(key, num_records, (_SAMPLE,), replace=False)
+def _drawn(draw: Callable[[Key], Tree], key: Key) -> Visit:
+    return made_in_loop(lambda t, key, data: draw(jax.random.fold_in(key, t)), key, None)
 
 
 def _randomness(effort: Effort) -> list[ProgramRow]:
-    """Exact noise and keys in a loop of steps, where nothing but the generator takes time."""
-    zeros = jnp.zeros((2, _NUM_NOISE_VALUES // 2), jnp.float32)
+    """Exact noise and keys, in loops where nothing but the generator takes time."""
 
-    def exact(key: Key, total: Array) -> Array:
-        integers = total.astype(jnp.int32)[None]
-        return noisy(key, integers, ratio=2.0**18, scale=1.0, num_columns=zeros.shape[1])
+    def keys(key: Key) -> Visit:
+        def step(t: Array, nothing: Key, key: Key, data: None) -> Key:
+            return jax.random.fold_in(key, t)
 
-    def normal(key: Key, total: Array) -> Array:
-        return total + jax.random.normal(key, total.shape)
+        return in_loop(step, key, key, None)
 
-    def steps(make: Callable[[Key, Array], Array]) -> Callable[[Key, Array], Array]:
-        def step(total: Array, key: Key) -> tuple[Array, None]:
-            return make(key, total), None
-
-        return lambda key, x: lax.scan(step, x, jax.random.split(key, _NUM_NOISE_STEPS))[0]
-
-    def keys(key: Key) -> Key:
-        numbers = jnp.arange(_NUM_KEYS)
-        return lax.scan(lambda key, i: (jax.random.fold_in(key, i), None), key, numbers)[0]
-
-    ours, theirs = seeded_key(0), jax.random.key(0)
     times = interleave(
         {
-            "exact": visit_of(jax.jit(steps(exact)), ours, zeros),
-            "normal": visit_of(jax.jit(steps(normal)), theirs, zeros),
-            "ChaCha20": visit_of(jax.jit(keys), ours),
-            "threefry": visit_of(jax.jit(keys), theirs),
+            "exact": engine_noise(_NUM_NOISE_VALUES),
+            "normal": threefry(_NUM_NOISE_VALUES),
+            "ChaCha20": keys(seeded_key(0)),
+            "threefry": keys(jax.random.key(0)),
         },
         effort,
     )
-    noise, derived = f"{_NUM_NOISE_STEPS} steps with {_NUM_NOISE_VALUES:,}", f"{_NUM_KEYS:,} keys"
+    best = {name: time.best for name, time in times.items()}
     return [
         _row(
-            f"{noise} exact values, {native.name()}",
-            times["exact"].best,
+            f"{_NUM_NOISE_VALUES:,} exact values, {native.name()}",
+            best["exact"],
             "threefry normals",
-            times["normal"].best,
+            best["normal"],
             0.5,
         ),
-        _row(
-            f"{derived}, one after the other, {native.name()}",
-            times["ChaCha20"].best,
-            "threefry keys",
-            times["threefry"].best,
-        ),
+        _row(f"a key, {native.name()}", best["ChaCha20"], "a threefry key", best["threefry"]),
     ]

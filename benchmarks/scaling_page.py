@@ -2,7 +2,6 @@
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.extrapolation import (
@@ -14,9 +13,10 @@ from benchmarks.extrapolation import (
     parts_of_step,
     steps_in_chunk,
 )
+from benchmarks.markdown import Sections, markdown, number, renewed
 from benchmarks.scaling import Scaling
 
-__all__ = ["PAGE", "SECTIONS", "render_scaling", "rendered"]
+__all__ = ["PAGE", "SECTIONS", "render_scaling", "write_page"]
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 
@@ -30,13 +30,11 @@ def render_scaling(found: Scaling) -> str:
     return "\n\n".join(section(found) for section in SECTIONS.values())
 
 
-def rendered(page: str, found: Scaling) -> str:
-    """Returns the page with what stands between the marks of each section renewed."""
-    for name, section in SECTIONS.items():
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-        before, rest = page.split(begin)
-        page = f"{before}{begin}\n{section(found)}\n{end}{rest.split(end)[1]}"
-    return page
+def write_page() -> None:
+    """Renews the page from the published results."""
+    found = json.loads((Path(__file__).parent / "scaling.json").read_text())
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(renewed(page, SECTIONS, found), encoding="utf-8")
 
 
 def _strong(found: Scaling) -> str:
@@ -50,9 +48,9 @@ def _strong(found: Scaling) -> str:
                 f"{row['task']['batch']:,}",
                 f"{row['rows']['1']:,}",
                 f"{row['rows']['2']:,}",
-                _number(one),
-                _number(two),
-                f"{_number(1e3 / one)} and {_number(1e3 / two)}",
+                number(one),
+                number(two),
+                f"{number(1e3 / one)} and {number(1e3 / two)}",
                 f"{row['speedup']:.2f}{missed}",
                 f"{min(ratios):.2f} to {max(ratios):.2f}",
                 f"{(1 - row['equal_params']) * row['num_params']:.0f}",
@@ -79,7 +77,7 @@ def _strong(found: Scaling) -> str:
         f" most {max(row['largest_difference'] for row in found['strong']):.1g}, where the largest"
         f" is {last['largest_param']:.1g}."
     )
-    return f"{_table(head, rows)}\n\n{said}"
+    return f"{markdown(head, rows)}\n\n{said}"
 
 
 def _sizes(found: Scaling) -> str:
@@ -87,46 +85,46 @@ def _sizes(found: Scaling) -> str:
     rows = [
         [
             f"{row['num_records']:,}",
-            _number(row["table_mb"]),
+            number(row["table_mb"]),
             "on disk" if row["on_disk"] else "in memory",
-            _number(row["step_ms"]),
+            number(row["step_ms"]),
             f"{row['peak_mb']:,.0f}",
             f"{row['peak_anonymous_mb']:,.0f}",
         ]
         for row in found["sizes"]
     ]
-    return _table(head, rows)
+    return markdown(head, rows)
 
 
 def _parts(found: Scaling) -> str:
     ms, task = found["parts"]["ms"], found["parts"]["task"]
     names = ("draw", "gather", "clipped sum", "noise")
     rest = ms["step"] - sum(ms[name] for name in names)
-    split = [[name, _number(ms[name]), _share(ms[name], ms["step"])] for name in names]
-    split.append(["what is left", _number(rest), _share(rest, ms["step"])])
-    split.append(["the step", _number(ms["step"]), ""])
+    split = [[name, number(ms[name]), _share(ms[name], ms["step"])] for name in names]
+    split.append(["what is left", number(rest), _share(rest, ms["step"])])
+    split.append(["the step", number(ms["step"]), ""])
     costs = costs_of(found)
     drawn = f"{task['drawn_from']:,} records, and finding one's own"
     single = [
-        ["clipped sum, one record and 1,000 parameters", f"{_number(1e9 * costs.clipping)} ns"],
-        ["noise, one number", f"{_number(1e6 * costs.noise)} ns"],
-        ["Adam, one parameter", f"{_number(1e6 * costs.update)} ns"],
-        ["a record read from files that the system caches", f"{_number(1e3 * costs.read)} µs"],
+        ["clipped sum, one record and 1,000 parameters", f"{number(1e9 * costs.clipping)} ns"],
+        ["noise, one number", f"{number(1e6 * costs.noise)} ns"],
+        ["Adam, one parameter", f"{number(1e6 * costs.update)} ns"],
+        ["a record read from files that the system caches", f"{number(1e3 * costs.read)} µs"],
         *[
-            [f"drawing {size:,} of {drawn}", f"{_number(time)} ms"]
+            [f"drawing {size:,} of {drawn}", f"{number(time)} ms"]
             for size, time in costs.draw.items()
         ],
         [
             f"two processes summing and gathering {task['num_values']:,} numbers, over loopback",
-            f"{_number(ms['exchange'])} ms",
+            f"{number(ms['exchange'])} ms",
         ],
-        ["two processes: a word of the coordinator", f"{_number(ms['agree'])} ms"],
-        ["a charge in a ledger, with `fsync`", f"{_number(ms['charge'])} ms"],
+        ["two processes: a word of the coordinator", f"{number(ms['agree'])} ms"],
+        ["a charge in a ledger, with `fsync`", f"{number(ms['charge'])} ms"],
     ]
     return "\n\n".join(
         (
-            _table(["part of a step", "ms", "share"], split),
-            _table(["on one core", "takes"], single),
+            markdown(["part of a step", "ms", "share"], split),
+            markdown(["on one core", "takes"], single),
         )
     )
 
@@ -136,10 +134,10 @@ def _network(found: Scaling) -> str:
     rows = []
     for num_params in (_SMALL, _LARGE):
         sent = exchanged_bytes(Cluster(num_params=num_params, gigabits=1))
-        times = [_number(sent / (gigabits * 1e6 / 8)) for gigabits in (_SLOW, _FAST)]
-        rows.append([_power(num_params), _number(sent / 1e6), *times])
+        times = [number(sent / (gigabits * 1e6 / 8)) for gigabits in (_SLOW, _FAST)]
+        rows.append([_power(num_params), number(sent / 1e6), *times])
     head = ["parameters", "MB sent by each host", f"ms at {_SLOW} Gbit/s", f"ms at {_FAST} Gbit/s"]
-    return _table(head, rows)
+    return markdown(head, rows)
 
 
 def _hosts(found: Scaling) -> str:
@@ -154,7 +152,7 @@ def _hosts(found: Scaling) -> str:
     for cluster in clusters:
         kind = "a core" if cluster.speed == 1 else f"{cluster.speed:g} cores' speed"
         head.append(f"{kind}, {_power(cluster.num_params)}, {cluster.gigabits:g} Gbit/s")
-    rows = [[name, *(_number(step[name]) for step in steps)] for name in steps[0]]
+    rows = [[name, *(number(step[name]) for step in steps)] for name in steps[0]]
     largest = [max(list(step)[:-1], key=step.__getitem__) for step in steps]
     rows.append(["largest part", *(name.partition(",")[0] for name in largest)])
     shares = [sum(step[name] for name in CUT) / step["whole step"] for step in steps]
@@ -166,17 +164,17 @@ def _hosts(found: Scaling) -> str:
         f" {one.batch / one.num_hosts:,.0f} rows for a step, and {steps_in_chunk(one)} step is read"
         " ahead at once."
     )
-    return f"{said}\n\n{_table(head, rows)}"
+    return f"{said}\n\n{markdown(head, rows)}"
 
 
 def _memory(found: Scaling) -> str:
     del found
     small, large = (memory(Cluster(num_params=d, gigabits=1)) for d in (_SMALL, _LARGE))
-    rows = [[name, _number(small[name]), _number(large[name])] for name in small]
-    return _table(["GB on each host", *map(_power, (_SMALL, _LARGE))], rows)
+    rows = [[name, number(small[name]), number(large[name])] for name in small]
+    return markdown(["GB on each host", *map(_power, (_SMALL, _LARGE))], rows)
 
 
-SECTIONS: dict[str, Callable[[Scaling], str]] = {
+SECTIONS: Sections = {
     "strong": _strong,
     "sizes": _sizes,
     "parts": _parts,
@@ -185,15 +183,6 @@ SECTIONS: dict[str, Callable[[Scaling], str]] = {
     "memory": _memory,
 }
 """What is computed of the page, by the names of its marks."""
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _share(part: float, whole: float) -> str:
@@ -206,7 +195,4 @@ def _power(value: float) -> str:
 
 
 if __name__ == "__main__":
-    _here = Path(__file__).parent
-    _found = json.loads((_here / "scaling.json").read_text())
-    (_here / "scaling.md").write_text(render_scaling(_found) + "\n", encoding="utf-8")
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), _found), encoding="utf-8")
+    write_page()

@@ -4,7 +4,6 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,19 @@ import optax
 from jax.sharding import PartitionSpec as P
 
 import tacit
-from benchmarks.rows import engine_noise
+from benchmarks.loops import in_loop, made_in_loop, visit_of
+from benchmarks.parts import STEP, visits_of_parts
 from benchmarks.scaling_tables import classifier, mapped_table, table_in_memory
 from benchmarks.timing import Effort, Visit, interleave, repeat
-from tacit import _tree
+from tacit.inference.compilation import step_key
 from tacit.privacy.budget import RunRequest
-from tacit.privacy.clipping import Flat
-from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.privacy.filters import RDPFilter
 from tacit.processes import on_coordinator, start_processes, stop_processes
 from tacit.rng import seeded_key
 from tacit.tables import device_mesh
 from tacit.tables.base import sum_over_devices
 from tacit.tables.distributed import everywhere
-from tacit.typing import Array, Key, Params, Record, Scalar, Tree
+from tacit.typing import Array, Key
 
 __all__ = ["NUM_READ", "PartsTask"]
 
@@ -96,37 +94,24 @@ def _measure(task: PartsTask) -> dict[str, float]:
             )
             times = interleave(_together(task), alike)
     stop_processes()
-    return {name: time.best for name, time in times.items()}
+    ms = {name: time.best for name, time in times.items()}
+    if "to the sum" in ms:
+        ms["clipped sum"] = ms.pop("to the sum") - ms["gather"]
+    return ms
 
 
 def _step(task: PartsTask) -> dict[str, Visit]:
-    """The parts of a private step of gradient descent, each by itself, and the whole."""
-    model = classifier(task.num_columns, task.hidden, task.num_classes)
-    records = table_in_memory(task.num_records, task.num_columns, task.num_classes)
+    """Parts of a private step of gradient descent, in loops, and the whole."""
     release = tacit.GaussianSum(
         sampling=tacit.PoissonBatch(num_records=task.num_records, batch_size=task.batch),
         clip_norm=1.0,
         noise_multiplier=1.0,
     )
-    kernel = tacit.SGD(release=release, optimizer=optax.sgd(1e-6)).build(model)
-    key = seeded_key(0)
-    state, params = kernel.init(key), model.init(key)
-    indices, mask = release.sampling.draw(key)
-    rows, keys = _tree.take(records, indices), jax.random.split(key, len(indices))
-
-    def loss(params: Params, record: Record, key: Key) -> Scalar:
-        return -model.log_likelihood(params, record, key)
-
-    def clipped(params: Params, rows: Record, keys: Key, mask: Array) -> Params:
-        return clipped_gradient_sum(loss, params, rows, keys, mask, clipping=Flat(), clip_norm=1.0)
-
-    return {
-        "draw": _visit_of(release.sampling.draw, key),
-        "gather": _visit_of(_tree.take, records, indices),
-        "clipped sum": _visit_of(clipped, params, rows, keys, mask),
-        "noise": engine_noise(_tree.size(params)),
-        "step": _visit_of(lambda *a: kernel.step(*a)[0], key, state, records),
-    }
+    method = tacit.SGD(release=release, optimizer=optax.sgd(1e-6))
+    model = classifier(task.num_columns, task.hidden, task.num_classes)
+    records = table_in_memory(task.num_records, task.num_columns, task.num_classes)
+    visits = visits_of_parts(method, model, records)
+    return {name: visits[name] for name in ("draw", "gather", "to the sum", "noise", STEP)}
 
 
 def _large_batches(task: PartsTask) -> dict[str, Visit]:
@@ -136,12 +121,12 @@ def _large_batches(task: PartsTask) -> dict[str, Visit]:
     for size in task.draws:
         sampling = tacit.PoissonBatch(num_records=task.drawn_from, batch_size=size)
 
-        def own(key: Key, sampling: tacit.PoissonBatch = sampling) -> Array:
-            indices, mask = sampling.draw(key)
+        def own(t: Array, key: Key, data: None, sampling: tacit.PoissonBatch = sampling) -> Array:
+            indices, mask = sampling.draw(step_key(key, t))
             is_own = mask & (indices // length == 0)
             return jnp.nonzero(is_own, size=sampling.capacity, fill_value=sampling.capacity)[0]
 
-        visits[f"draw {size}"] = _visit_of(own, seeded_key(0))
+        visits[f"draw {size}"] = made_in_loop(own, seeded_key(0), None)
     return visits
 
 
@@ -153,9 +138,10 @@ def _on_host(task: PartsTask, folder: Path) -> dict[str, Visit]:
     adam = optax.adam(1e-3)
     params = jnp.zeros(task.num_values)
 
-    def update(params: Any, state: Any) -> Any:
-        updates, state = adam.update(params, state)
-        return optax.apply_updates(params, updates), state
+    def update(t: Array, key: Key, state: Any, gradient: Array) -> Any:
+        params, memory = state
+        updates, memory = adam.update(gradient, memory)
+        return optax.apply_updates(params, updates), memory
 
     census = tacit.LedgerFile.create(folder / "ledger").register(
         "census", RDPFilter.of_budget(epsilon=1e3, delta=1e-6)
@@ -165,7 +151,7 @@ def _on_host(task: PartsTask, folder: Path) -> dict[str, Visit]:
 
     return {
         "read": repeat(lambda: table.read(chosen) and None),
-        "update": _visit_of(update, params, adam.init(params)),
+        "update": in_loop(update, (params, adam.init(params)), seeded_key(0), params + 1.0),
         "charge": repeat(lambda: run.charge(cost)),
     }
 
@@ -185,19 +171,9 @@ def _together(task: PartsTask) -> dict[str, Visit]:
 
     values = everywhere(jnp.ones((1, task.num_values)), mesh)
     return {
-        "exchange": _visit_of(exchanged, values),
+        "exchange": visit_of(jax.jit(exchanged), values),
         "agree": repeat(lambda: on_coordinator(lambda: None)),
     }
-
-
-def _visit_of(function: Callable[..., Tree], *inputs: Any) -> Visit:
-    # Not that of `benchmarks.rows`, which computes on import: processes could not start any more.
-    compiled = jax.jit(function)
-
-    def run() -> None:
-        jax.block_until_ready(compiled(*inputs))
-
-    return repeat(run)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ __all__ = ["Effort", "Times", "Visit", "interleave", "repeat"]
 
 Visit: TypeAlias = Callable[[float], list[float]]
 """Runs something, once or for as many seconds as given, and returns the milliseconds of each run;
-none if it cannot run any more."""
+none if it cannot run any more. Runs that are timed together have their mean each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +77,12 @@ def interleave(candidates: Mapping[str, Visit], effort: Effort) -> dict[str, Tim
 
     A candidate that could never run is missing from the result.
     """
-    able = {name: visit for name, visit in candidates.items() if visit(0.0)}
+    first = {name: visit(0.0) for name, visit in candidates.items()}
+    able = {name: candidates[name] for name, runs in first.items() if runs}
     times: dict[str, list[float]] = {name: [] for name in able}
     for done in range(effort.rounds):
         for name, visit in able.items():
             if effort.goes_on(times[name], done=done):
                 times[name] += visit(effort.visit_seconds)
-    return {name: Times(runs) for name, runs in times.items() if runs}
+    # The first run is all there is of a candidate that ended right after it.
+    return {name: Times(runs or first[name]) for name, runs in times.items()}
