@@ -25,6 +25,7 @@ FOUNDATION = {
     "_tree",
     "native",
     "chacha20",
+    "compiling",
     "rng",
 }
 
@@ -38,6 +39,7 @@ ALLOWED = {
     "_tree": set(),
     "native": set(),
     "chacha20": set(),
+    "compiling": set(),
     "rng": set(),
     "_artefact": set(),
     "processes": set(),
@@ -206,7 +208,7 @@ def test_no_public_name_is_defined_twice():
 
 
 def test_there_are_few_files_and_none_is_long():
-    assert len(FILES) <= 199
+    assert len(FILES) <= 200
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
     assert {name: length for name, length in lengths.items() if length > 410} == {}
 

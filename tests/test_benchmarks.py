@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from benchmarks import extrapolation, rows, scaling_page, table, tasks
+from benchmarks import extrapolation, rows, scaling_page, startup, table, tasks
 from benchmarks.launching import run_together
 from benchmarks.methods import render_methods
 from benchmarks.peers import PEERS
@@ -133,6 +133,19 @@ def test_the_documented_tables_are_those_of_the_last_whole_run():
     assert table.render(results) in page
     assert render_methods(json.loads((ROOT / "benchmarks/methods.json").read_text())) in page
     assert render_programs(json.loads((ROOT / "benchmarks/programs.json").read_text())) in page
+
+
+def test_the_page_shows_how_long_starting_took_when_it_was_measured():
+    page = startup.PAGE.read_text(encoding="utf-8")
+    found = json.loads((ROOT / "benchmarks/startup.json").read_text())
+    assert [row["task"] for row in found] == list(startup.TASKS)
+    assert startup.rendered(page, found) == page
+
+
+def test_a_start_is_measured_without_and_with_what_is_kept():
+    (row,) = startup.measure_startup(["fit"], rounds=1)
+    assert 0 < row["warm"]["cpu"] < row["cold"]["cpu"]
+    assert "`tacit fit`" in startup.render_startup([row])
 
 
 @pytest.fixture(scope="module")

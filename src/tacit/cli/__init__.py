@@ -120,6 +120,10 @@ def as_verb(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def verb(*args: Any, **options: Any) -> None:
+        if "jax" in sys.modules:
+            from tacit.compiling import keep_compiled  # noqa: PLC0415 (loads JAX)
+
+            keep_compiled()
         try:
             with _warnings_as_notes():
                 function(*args, **options)

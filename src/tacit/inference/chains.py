@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tacit import _artefact, _tree
+from tacit.compiling import compiled_once
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference.compilation import Compiled, step_key, step_on_table
 from tacit.inference.method import Kernel
@@ -164,18 +166,25 @@ class Chains:
         """
         kernel, self._advance = compiled
         self._kept_steps, self._mesh = set(kept_steps), mesh
-        init_key, run_key = jax.random.split(key)
-        self.keys = jax.random.split(run_key, num_chains)
-        self._states = states
-        if states is None:
-            self._states = jax.vmap(kernel.init)(jax.random.split(init_key, num_chains))
+
+        @compiled_once
+        def start(key: Key) -> tuple[Key, Tree]:
+            init_key, run_key = jax.random.split(key)
+            begun = None
+            if states is None:
+                begun = jax.vmap(kernel.init)(jax.random.split(init_key, num_chains))
+            return jax.random.split(run_key, num_chains), begun
+
+        self.keys, begun = start(key)
+        self._states = begun if states is None else states
         if mesh is not None:
             # The leading axis counts chains.
             self._states = everywhere(
                 self._states, mesh, lambda leaf: P(None, *cut_of(leaf.shape[1:], mesh))
             )
         self._at_home: Tree | None = None
-        self._kept = [] if retained is None else [retained]
+        self._kept = [] if retained is None else [jax.tree.map(np.asarray, retained)]
+        self._emitted: list[tuple[Tree, list[int]]] = []
 
     @property
     def states(self) -> Tree:
@@ -187,9 +196,16 @@ class Chains:
     @property
     def retained(self) -> tuple[Tree, Tree]:
         """What was kept so far, and the infos, each as one tree; None before the first."""
+        # On the host: JAX would compile a concatenation for each number of states.
+        self._kept += [
+            jax.tree.map(lambda leaf, at=wanted: np.asarray(leaf)[:, at], emitted)
+            for emitted, wanted in self._emitted
+        ]
+        self._emitted = []
         if not self._kept:
             return None, None
-        states, info = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *self._kept)
+        self._kept = [jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._kept)]
+        states, info = jax.device_put(self._kept[0])
         return states, info
 
     def take_on(self, table: Tree, boundaries: list[int]) -> None:
@@ -197,16 +213,15 @@ class Chains:
         before, *ends = boundaries
         with translating_lost_workers(after_step=before):
             self._states, emitted = self._advance(
-                self.keys, self._states, table, jnp.array(boundaries)
+                self.keys, self._states, table, np.asarray(boundaries, np.int32)
             )
             self._at_home = None
             if num_processes() > 1:  # what is cut among processes is gathered by all of them
                 self._at_home = jax.block_until_ready(self._own(self._states))
             own = self._own(emitted)
         wanted = [ends.index(step) for step in sorted(self._kept_steps.intersection(ends))]
-        if wanted:
-            chosen = jnp.array(wanted)
-            self._kept.append(jax.tree.map(lambda leaf: leaf[:, chosen], own))
+        if wanted:  # looked at later, for what was just dispatched is not known yet
+            self._emitted.append((own, wanted))
 
     def _own(self, tree: Tree) -> Tree:
         return tree if self._mesh is None else at_home(tree)
