@@ -13,13 +13,13 @@ import os
 import platform
 import stat
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
-import jaxlib
 from jax.experimental.compilation_cache import compilation_cache
 
-from tacit import __version__, native
+from tacit import native
 from tacit.errors import InvalidArgumentError
 
 __all__ = ["MAX_BYTES", "compiled_once", "keep_compiled"]
@@ -80,7 +80,7 @@ def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path | None:
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         # A fit is some dozens of small programs, each of which takes ten milliseconds.
         config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    compilation_cache.reset_cache()  # type: ignore[no-untyped-call]
+    compilation_cache.reset_cache()
     return own
 
 
@@ -133,10 +133,8 @@ def _fingerprint() -> str:
         processor = "\n".join(sorted(set(named))) or processor
     except OSError:
         pass  # not on Linux
-    parts = (
-        *(platform.machine(), processor, sys.version, jax.__version__, jaxlib.__version__),
-        *(__version__, native.name()),
-    )
+    versions = [version(name) for name in ("tacit", "jax", "jaxlib")]
+    parts = (platform.machine(), processor, sys.version, *versions, native.name())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

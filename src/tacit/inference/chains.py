@@ -212,9 +212,8 @@ class Chains:
         """Takes all chains from the first boundary to the last, and keeps what the plan says."""
         before, *ends = boundaries
         with translating_lost_workers(after_step=before):
-            self._states, emitted = self._advance(
-                self.keys, self._states, table, np.asarray(boundaries, np.int32)
-            )
+            between: Any = np.asarray(boundaries, np.int32)  # making one of JAX compiles a program
+            self._states, emitted = self._advance(self.keys, self._states, table, between)
             self._at_home = None
             if num_processes() > 1:  # what is cut among processes is gathered by all of them
                 self._at_home = jax.block_until_ready(self._own(self._states))

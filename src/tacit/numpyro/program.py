@@ -91,7 +91,7 @@ class PreparedProgram:
         method = self.resolved.method
         # What `fit` makes of a seed, so that single steps and a run are the same.
         root = fresh_key() if self.seed is None else seeded_key(self.seed)
-        first, private_key = self._compiled_start(rng_key, root)
+        first, private_key = self._start(rng_key, root)
         if init_params is not None:
             params = method.optim.get_params(first.optim_state)
             params = params | self._unconstrained(init_params)
@@ -109,13 +109,12 @@ class PreparedProgram:
         )
 
     @functools.cached_property
-    def _compiled_start(self) -> Callable[[Key, Key], tuple[StepState, Key]]:
-        @compiled_once
+    def _start(self) -> Callable[[Key, Key], tuple[StepState, Key]]:
         def start(rng_key: Key, root: Key) -> tuple[StepState, Key]:
             private_key = jax.random.split(jax.random.split(root)[1], 1)[0]
             return self.resolved.method.build(self.program).init(rng_key), private_key
 
-        return start
+        return start if self.program.program.sets_up else compiled_once(start)
 
     def _unconstrained(self, params: Params) -> Params:
         transforms = self.program.transforms

@@ -291,7 +291,8 @@ def _set_up(program: GuidedProgram, blank: Sequence[Array]) -> None:
     A function may call an autoguide, too. Where none exists there is nothing to set up, which saves
     the time of compiling the guide operation by operation.
     """
-    if not any(issubclass(kind, AutoGuide) for kind in set(map(type, gc.get_objects()))):
+    kinds = set(map(type, [program.guide, *gc.get_objects()]))
+    if not any(issubclass(kind, AutoGuide) for kind in kinds):
         return
     args, kwargs = program.build(blank)
     guide, _ = program.with_rows(1, None)

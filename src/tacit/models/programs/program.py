@@ -226,6 +226,14 @@ class GuidedProgram:
         )
         return ProgramRun(guide_sites, model_sites, log_guide, log_model)
 
+    @property
+    def sets_up(self) -> bool:
+        """Whether the guide sets itself up when it is called, as NumPyro's autoguides do.
+
+        That is left to NumPyro, operation by operation: traced, it puts latents in another order.
+        """
+        return bool(autoguides_of(self.guide))
+
     def is_of_records(self, site: Any) -> bool:
         """Whether a site is inside the record plate."""
         return in_plate(site, self.plate)
@@ -265,8 +273,10 @@ def initial_params(
 def possible_params(
     program: GuidedProgram, blank: Sequence[Array]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the same for some key, from one program: operations are not compiled one by one."""
+    """Returns the same for some key, where possible without compiling operations one by one."""
     bounds: dict[str, Any] = {}
+    if program.sets_up:
+        return initial_params(program, *jax.random.split(jax.random.key(0)), blank)
 
     @compiled_once
     def start(key: Key) -> tuple[dict[str, Any], list[Any]]:

@@ -215,7 +215,6 @@ def _agrees(plan: NormPlan) -> bool:
     data = [
         _random(generator, var.aval, _NUM_RECORDS) for var in original.jaxpr.invars[num_params:]
     ]
-    mask = np.ones(_NUM_RECORDS, bool)
     settings: Any = {"clipping": Flat(), "clip_norm": 1.0}
 
     @compiled_once
@@ -231,6 +230,7 @@ def _agrees(plan: NormPlan) -> bool:
         gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, data, keys)
         exact = [jnp.square(g).reshape(_NUM_RECORDS, -1).sum(1) for g in gradients]
         here = plan.with_consts(tuple(consts))
+        mask = jnp.ones(_NUM_RECORDS, bool)
         ruled, fast = norms_and_sum(here, params, data, keys, mask, **settings)
         (factor, *_) = Flat().factors(ruled, clip_norm=1.0)
         slow = [_weighted_sum(factor, gradient) for gradient in gradients]
@@ -287,13 +287,14 @@ def _random(generator: np.random.Generator, aval: Any, *lead: int) -> NDArray[An
 
 def _typed(var: core.Var, numbers: Any) -> Any:
     """Returns what `_random` made for a variable, as keys where it holds keys."""
-    if not jnp.issubdtype(var.aval.dtype, jax.dtypes.prng_key):
+    aval: Any = var.aval
+    if not jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
         return numbers
     for generator in _GENERATORS:
         some = jax.eval_shape(functools.partial(jax.random.key, 0, impl=generator))
-        if some.dtype == var.aval.dtype:
+        if some.dtype == aval.dtype:
             return jax.random.wrap_key_data(numbers, impl=generator)
-    raise UnsupportedError(f"keys of type {var.aval.dtype} are not known here")
+    raise UnsupportedError(f"keys of type {aval.dtype} are not known here")
 
 
 @dataclass(frozen=True, kw_only=True)
