@@ -159,7 +159,7 @@ def main() -> None:
     """Measures; a whole run writes ``startup.json`` and the table of ``docs/performance.md``."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=__doc__)
     parser.add_argument("--only", action="append", choices=list(TASKS), help="only this task")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each task is repeated")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each task is repeated")
     arguments = parser.parse_args()
     found = measure_startup(arguments.only or list(TASKS), rounds=arguments.rounds)
     print(render_startup(found))

@@ -9,6 +9,7 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
+import tacit
 from tacit import compiling
 from tacit.compiling import compiled_once, keep_compiled
 from tacit.errors import InvalidArgumentError
@@ -171,12 +172,17 @@ def test_what_was_not_used_for_longest_makes_room(home, monkeypatch):
     assert left == {"jit_2-cache", "jit_3-cache", "notes"}
 
 
+def other_processor(path, **_):
+    assert path == Path("/proc/cpuinfo")
+    return "flags : fpu avx9000"
+
+
 def test_machines_with_other_processors_and_other_kernels_share_nothing(home, monkeypatch):
     names = {compiling._fingerprint()}
     for change in [
         lambda m: m.setattr(compiling.native, "name", lambda: "JAX"),
-        lambda m: m.setattr(compiling, "version", lambda name: "0.0.0"),
-        lambda m: m.setattr(Path, "read_text", lambda *_, **__: "flags : fpu avx9000"),
+        lambda m: m.setattr(tacit, "__version__", "0.0.0"),
+        lambda m: m.setattr(Path, "read_text", other_processor),
     ]:
         with monkeypatch.context() as context:
             change(context)

@@ -13,7 +13,6 @@ import os
 import platform
 import stat
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -25,7 +24,7 @@ from tacit.errors import InvalidArgumentError
 __all__ = ["MAX_BYTES", "compiled_once", "keep_compiled"]
 
 MAX_BYTES = 2**28
-"""What is kept at most, 256 MB; a model has some hundreds of kilobytes."""
+"""What is kept at most of earlier processes, 256 MB; a model has some hundreds of kilobytes."""
 
 compiled_once = functools.partial(
     jax.jit,
@@ -54,26 +53,24 @@ def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path | None:
 
     Returns:
       Where programs are kept. None where ``TACIT_CACHE`` is ``off``, the folder cannot be used, or
-      JAX was told by others where to keep them (``JAX_COMPILATION_CACHE_DIR``).
+      JAX was told before where to keep them, as by ``JAX_COMPILATION_CACHE_DIR``.
     """
     wanted = os.environ.get("TACIT_CACHE", "")
     config = jax.config
     is_decided = config.jax_compilation_cache_dir is not None  # type: ignore[attr-defined]
     if wanted == "off" or is_decided or not config.jax_enable_compilation_cache:  # type: ignore[attr-defined]
         return None
-    root = _user_folder() if folder is None and not wanted else Path(folder or wanted)
-    if not root.is_absolute():
+    if folder is None and wanted and not os.path.isabs(wanted):
         raise InvalidArgumentError(
-            f"TACIT_CACHE must be off or the whole path of a folder; got {str(root)!r}."
+            f"TACIT_CACHE must be off or the whole path of a folder; got {wanted!r}."
         )
     try:
+        root = Path(folder or wanted or _user_folder())
         own = _own_folder(root)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, RuntimeError) as error:  # the latter where a user has no home
         logging.getLogger(__name__).warning(
-            "Compiled programs are not kept: %s: %s. Set TACIT_CACHE to another folder, or to off.",
-            root,
-            reason,
+            "Compiled programs are not kept: %s. Set TACIT_CACHE to another folder, or to off.",
+            error,
         )
         return None
     config.update("jax_compilation_cache_dir", str(own))
@@ -95,12 +92,12 @@ def _user_folder() -> Path:
 
 def _own_folder(root: Path) -> Path:
     """Returns the folder for programs of this machine and version; raises where it is not safe."""
+    if not hasattr(os, "geteuid"):
+        raise OSError("nothing tells here who can write to a folder")
     root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = root.resolve() / _fingerprint()
     for path in (own.parent, own):
         path.mkdir(mode=0o700, exist_ok=True)
-    if not hasattr(os, "geteuid"):
-        raise OSError("nothing tells here who can write to a folder")
     for path in (own, *own.parents):
         _require_own(path, is_kept=path in (own, own.parent))
     _make_room(own.parent)
@@ -133,7 +130,7 @@ def _fingerprint() -> str:
         processor = "\n".join(sorted(set(named))) or processor
     except OSError:
         pass  # not on Linux
-    versions = [version(name) for name in ("tacit", "jax", "jaxlib")]
+    versions = [sys.modules[name].__version__ for name in ("tacit", "jax", "jaxlib")]
     parts = (platform.machine(), processor, sys.version, *versions, native.name())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
