@@ -274,9 +274,10 @@ def possible_params(
     program: GuidedProgram, blank: Sequence[Array]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the same for some key, where possible without compiling operations one by one."""
-    bounds: dict[str, Any] = {}
     if program.sets_up:
-        return initial_params(program, *jax.random.split(jax.random.key(0)), blank)
+        keys = jax.random.split(jax.random.key(0))
+        return initial_params(program, keys[0], keys[1], blank)
+    bounds: dict[str, Any] = {}
 
     @compiled_once
     def start(key: Key) -> tuple[dict[str, Any], list[Any]]:
