@@ -21,7 +21,7 @@ from tacit.models.programs.arguments import split_arguments
 from tacit.models.programs.split import split_program
 from tacit.numpyro import DPSVI
 from tacit.privacy.clipping import Flat
-from tacit.privacy.clipping.bounds import Adding
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.privacy.noise import noisy
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch, Sampling

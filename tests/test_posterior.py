@@ -105,10 +105,10 @@ def test_dropout_predictions_average_over_fresh_masks():
 
 def test_fewer_draws_are_spread_over_the_chains_and_more_go_round_again():
     posterior = posterior_of(classifier())
-    assert posterior.indices(None).tolist() == list(range(10))
-    assert posterior.indices(2).tolist() == [4, 9]
-    assert posterior.indices(1).tolist() == [9]
-    assert posterior.indices(12).tolist() == [*range(10), 0, 1]
+    assert posterior.chosen(None).indices.tolist() == list(range(10))
+    assert posterior.chosen(2).indices.tolist() == [4, 9]
+    assert posterior.chosen(1).indices.tolist() == [9]
+    assert posterior.chosen(12).indices.tolist() == [*range(10), 0, 1]
     with pytest.raises(InvalidArgumentError, match="num_draws"):
         posterior.draws(0)
 

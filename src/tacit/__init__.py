@@ -7,7 +7,11 @@
 import importlib
 from typing import Any
 
+from tacit._memory import keep_freed_memory
+
 __version__ = "0.1.0"
+
+keep_freed_memory()
 
 # Loaded when it is used: JAX, pandas and scikit-learn together take a second and more, which a
 # command that prints its help should not. `__init__.pyi` says the same to type checkers.

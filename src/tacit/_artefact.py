@@ -107,32 +107,24 @@ def write(
 ) -> None:
     """Writes ``name.safetensors`` and ``name.json`` into a directory, both or neither."""
     folder = Path(directory)
-    # (ascontiguousarray would give an axis to arrays without one.)
-    tensors = safetensors.numpy.save(
-        {key: np.asarray(value, order="C") for key, value in arrays.items()}
-    )
-    sealed = {
-        "format_version": FORMAT_VERSION,
-        "arrays_sha256": hashlib.sha256(tensors).hexdigest(),
-    } | document
-    sealed["document_sha256"] = _document_hash(sealed)
-    text = json.dumps(sealed, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    tensors, text = folder / f"{name}.safetensors", folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written = [
-            (
-                _write_beside(folder / f"{name}.safetensors", tensors),
-                folder / f"{name}.safetensors",
-            ),
-            (_write_beside(folder / f"{name}.json", text.encode()), folder / f"{name}.json"),
-        ]
-        for temporary, path in written:
-            temporary.replace(path)
+        sealed = {
+            "format_version": FORMAT_VERSION,
+            "arrays_sha256": _write_arrays_beside(tensors, arrays),
+        } | document
+        sealed["document_sha256"] = _document_hash(sealed)
+        content = json.dumps(sealed, indent=2, sort_keys=True, allow_nan=False) + "\n"
+        _write_beside(text, content.encode())
+        for path in (tensors, text):
+            _beside(path).replace(path)
         _sync(folder)
-    except OSError as error:
+    except (OSError, safetensors.SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise TacitError(
-            f"{folder / name} cannot be written ({error.strerror}). Choose a folder that can be"
-            " written and has space left; what was there before is still there."
+            f"{folder / name} cannot be written ({reason}). Choose a folder that can be written and"
+            " has space left; what was there before is still there."
         ) from None
 
 
@@ -155,9 +147,11 @@ def read(
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """Reads what `write` wrote; raises `TacitError` where it is missing, torn or altered."""
     folder = Path(directory)
+    path = folder / f"{name}.safetensors"
     try:
-        tensors = (folder / f"{name}.safetensors").read_bytes()
-        document = _sealing(folder / f"{name}.json", tensors)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        document = _sealing(folder / f"{name}.json", digest)
     except FileNotFoundError as error:
         raise TacitError(
             f"{folder} holds no {name}: {Path(error.filename).name} is missing."
@@ -165,23 +159,24 @@ def read(
     except OSError as error:
         raise TacitError(f"{folder / name} cannot be read ({error.strerror}).") from None
     try:
-        return safetensors.numpy.load(tensors), document
+        # From the file, of which no copy is in memory then.
+        return safetensors.numpy.load_file(path), document
     except safetensors.SafetensorError as error:
-        raise _damaged(folder / f"{name}.safetensors", f"is damaged ({error})") from None
+        raise _damaged(path, f"is damaged ({error})") from None
 
 
-def _sealing(path: Path, tensors: bytes) -> dict[str, Any]:
+def _sealing(path: Path, digest: str) -> dict[str, Any]:
     """The document that seals the arrays: the one in place, or one that was about to be."""
     try:
-        return _checked(path, path, tensors)
+        return _checked(path, path, digest)
     except (TacitError, FileNotFoundError) as error:
         try:
-            return _checked(_beside(path), path, tensors)
+            return _checked(_beside(path), path, digest)
         except (TacitError, OSError):
             raise error from None
 
 
-def _checked(source: Path, path: Path, tensors: bytes) -> dict[str, Any]:
+def _checked(source: Path, path: Path, digest: str) -> dict[str, Any]:
     try:
         document = json.loads(source.read_text())
         own_hash = _document_hash(document)
@@ -195,7 +190,7 @@ def _checked(source: Path, path: Path, tensors: bytes) -> dict[str, Any]:
     # What has no checksum was not written by us.
     if own_hash != document.get("document_sha256"):
         raise _damaged(path, "does not match its checksum: it was altered")
-    if hashlib.sha256(tensors).hexdigest() != document.get("arrays_sha256"):
+    if digest != document.get("arrays_sha256"):
         raise _damaged(
             path.with_suffix(".safetensors"),
             "does not match its checksum: it was altered or cut short",
@@ -217,13 +212,25 @@ def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 
 
-def _write_beside(path: Path, content: bytes) -> Path:
+def _write_arrays_beside(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> str:
+    """Writes arrays without a copy of them in memory, and returns the checksum of the file."""
     temporary = _beside(path)
-    with temporary.open("wb") as file:
+    temporary.touch()  # what is wrong with the folder is said by the system
+    # (ascontiguousarray would give an axis to arrays without one.)
+    safetensors.numpy.save_file(
+        {key: np.asarray(value, order="C") for key, value in arrays.items()}, temporary
+    )
+    with temporary.open("rb+") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    return digest
+
+
+def _write_beside(path: Path, content: bytes) -> None:
+    with _beside(path).open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    return temporary
 
 
 def _sync(folder: Path) -> None:

@@ -25,6 +25,9 @@ __all__ = [
 _MOST_NAMED = 12
 """With more parameters than this a table of them is longer than what people read."""
 
+_MOST_AT_ONCE = 2**22
+"""Numbers of which quantiles are taken together."""
+
 
 class CredibleInterval(NamedTuple):
     """The ends of equal-tailed credible intervals, each a tree like the parameters."""
@@ -182,26 +185,39 @@ class IntervalFacts:
             warnings.warn(caveat, IntervalWarning, stacklevel=stacklevel)
 
 
-def equal_tailed(draws: Tree, *, level: float) -> CredibleInterval:
+def equal_tailed(draws: Tree, *, level: float, num_axes: int = 1) -> CredibleInterval:
     """Returns what lies between two quantiles of the draws, with equal probability on both sides.
 
     Args:
-      draws: a tree of arrays whose first axis is that of draws.
+      draws: a tree of arrays whose first axes are those of draws; they are read in blocks.
       level: the posterior probability of each interval.
+      num_axes: how many axes are those of draws.
 
     Example:
       >>> equal_tailed(jnp.arange(101.0), level=0.9)
       CredibleInterval(low=Array(5., dtype=float32), high=Array(95., dtype=float32))
     """
     _check.fraction(one=False, level=level)
+    shares = ((1 - level) / 2, (1 + level) / 2)
 
-    def quantile(share: float) -> Tree:
-        return jax.tree.map(
-            lambda leaf: jnp.asarray(np.quantile(np.asarray(leaf), share, axis=0), jnp.float32),
-            _tree.at_least_float32(draws),
-        )
+    def quantiles(leaf: Any) -> NDArray[Any]:
+        blocks = [
+            np.quantile(
+                block.reshape(-1, block.shape[-1]).astype(
+                    jnp.promote_types(block.dtype, np.float32)
+                ),
+                shares,
+                axis=0,
+            )
+            for block in _tree.column_blocks(leaf, num_axes=num_axes, most=_MOST_AT_ONCE)
+        ]
+        return np.concatenate(blocks, axis=1).reshape(2, *leaf.shape[num_axes:])
 
-    return CredibleInterval(quantile((1 - level) / 2), quantile((1 + level) / 2))
+    both = jax.tree.map(quantiles, draws)
+    low, high = (
+        jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i], jnp.float32), both) for i in (0, 1)
+    )
+    return CredibleInterval(low, high)
 
 
 def parameter_names(params: Tree) -> list[str]:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from numpy.typing import NDArray
 
 from tacit import _artefact, _check, _display, _tree
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.intervals import CredibleInterval, IntervalFacts, equal_tailed
 from tacit.metrics.uncertainty import (
     ClassificationUncertainty,
+    DrawMoments,
     RegressionUncertainty,
     classification_moments,
     decompose_classification,
@@ -35,8 +35,11 @@ from tacit.models import Model
 from tacit.models.base import Moments
 from tacit.models.bayesian import model_from_spec
 from tacit.models.programs.model import ProgramPrior, constrained
+from tacit.over_draws import Chosen, OfDraw, over_draws, states_at
 from tacit.rng import seeded_key
-from tacit.samplers import Sampler, sampler_from_spec, sampler_spec
+from tacit.rounding import RoundingLoss
+from tacit.samplers import Points, Sampler, sampler_from_spec, sampler_spec
+from tacit.state_file import StateFile, state_file_of
 from tacit.typing import Array, Input, Key, Params, Tree
 
 __all__ = ["Posterior", "Predictions", "load_posterior", "predict"]
@@ -51,6 +54,9 @@ _NUM_PREDICTED = 250
 _NUM_FOR_QUANTILES, _MOST_NUMBERS = 1000, 10**8
 
 
+_Saved: TypeAlias = tuple[dict[str, NDArray[Any]], dict[str, Any]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
     """Retained states of one or more chains, or draws that were corrected for privacy noise.
@@ -58,7 +64,8 @@ class Posterior:
     Attributes:
       model: what the parameters mean.
       sampler: turns a retained state into parameters.
-      kept: retained states; every leaf has shape ``(num_chains, num_kept, ...)``.
+      kept: retained states; every leaf has shape ``(num_chains, num_kept, ...)``. Where they are on
+        disk, a leaf reads what it is indexed with, and all of it as ``np.asarray(leaf)``.
       statement: the privacy statement of the run that made it, as JSON-able data.
       intervals: what the widths of its intervals are made of, and why they may not hold.
       raw: where it was corrected, the posterior as the method made it.
@@ -89,6 +96,12 @@ class Posterior:
         """
         return self.kept if self.raw is None else self.raw.kept
 
+    @property
+    def rounding(self) -> RoundingLoss | None:
+        """What half precision changed, as it was measured; None for states as they were made."""
+        file = state_file_of(self.chains)
+        return None if file is None or file.rounding is None else file.rounding.loss
+
     def __repr__(self) -> str:
         size = _tree.size(self.kept) // (self.num_chains * self.num_kept)
         epsilon = self.statement.get("epsilon_text", "unknown")
@@ -96,6 +109,8 @@ class Posterior:
         if self.raw is not None:
             text = f"{self.num_chains * self.num_kept} draws corrected for privacy noise"
         text += f", {size} parameters each, epsilon {epsilon}"
+        if self.rounding is not None:
+            text += ", in half precision"
         if self.intervals.caveats:
             text += ", intervals with caveats"
         return f"Posterior({text})"
@@ -125,6 +140,8 @@ class Posterior:
             rows.insert(
                 1, ("draws", f"{self.num_chains * self.num_kept:,}, corrected for privacy noise")
             )
+        if self.rounding is not None:
+            rows.append(("kept", self.rounding.text))
         rows += self.intervals.rows
         warning = _display.warning_of(
             epsilon=promise.get("epsilon"),
@@ -149,7 +166,7 @@ class Posterior:
         """
         indices = self._indices(num_draws, most=None)
         keys = jax.random.split(seeded_key(seed), len(indices))
-        return _compiled_draw(self.sampler)(keys, _tree.take(self.flat(), indices))
+        return _compiled_draw(self.sampler)(keys, states_at(self.kept, indices))
 
     def credible(
         self, level: float = 0.9, *, num_draws: int | None = None, seed: int = 0
@@ -169,7 +186,11 @@ class Posterior:
         if num_draws is None and self.sampler.min_draws > 1:
             size = _tree.size(jax.eval_shape(self.model.init, seeded_key(0)))
             num_draws = _NUM_FOR_QUANTILES if size * _NUM_FOR_QUANTILES <= _MOST_NUMBERS else None
-        interval = equal_tailed(self._own_spaces(self.draws(num_draws, seed=seed)), level=level)
+        if num_draws is None and isinstance(self.sampler, Points) and not self._is_program:
+            interval = equal_tailed(self.kept, level=level, num_axes=2)
+        else:
+            draws = self._own_spaces(self.draws(num_draws, seed=seed))
+            interval = equal_tailed(draws, level=level)
         self.intervals.warn()
         return interval
 
@@ -212,33 +233,32 @@ class Posterior:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes ``posterior.safetensors`` and ``posterior.json``; no record is in either.
 
+        States that are in half precision on disk are copied as ``retained.states``, unless they are
+        in the folder already.
+
         Warns with `PrivacyWarning` when its statement promises nothing, or its noise was seeded.
         """
-        document = {
+        arrays, document = self._saved(directory, prefix="kept")
+        arrays |= self.intervals.arrays()
+        document |= {
             "model": None if self.model.spec is None else dict(self.model.spec),
-            "sampler": sampler_spec(self.sampler),
             "statement": dict(self.statement),
-            "intervals": self.intervals.to_json(),
         }
-        arrays = _artefact.flatten(self.kept, prefix="kept") | self.intervals.arrays()
         if self.raw is not None:
-            arrays |= _artefact.flatten(self.raw.kept, prefix="raw")
-            document["raw"] = {
-                "sampler": sampler_spec(self.raw.sampler),
-                "intervals": self.raw.intervals.to_json(),
-            }
+            others, document["raw"] = self.raw._saved(directory, prefix="raw")
+            arrays |= others
         _artefact.write(directory, "posterior", arrays, document)
         _artefact.warn_before_publishing(self.statement)
 
-    def flat(self) -> Tree:
-        """States of all chains on one axis, chains interleaved so that a prefix has them all."""
-        return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), self.kept)
+    def chosen(self, num_draws: int | None) -> Chosen:
+        """The states that so many predictions are made from, chains in turn; None for the default.
 
-    def indices(self, num_draws: int | None) -> Array:
-        """Which states of `flat` so many predictions are made from; None for the default."""
-        return self._indices(num_draws, most=None if self.raw is None else _NUM_PREDICTED)
+        A prefix of them has states of all chains.
+        """
+        most = None if self.raw is None else _NUM_PREDICTED
+        return Chosen(self.kept, self.sampler, self._indices(num_draws, most=most))
 
-    def _indices(self, num_draws: int | None, *, most: int | None) -> Array:
+    def _indices(self, num_draws: int | None, *, most: int | None) -> NDArray[np.int64]:
         total = self.num_chains * self.num_kept
         if num_draws is None:
             # Every state counts alike, so each gives the same number of draws.
@@ -247,13 +267,28 @@ class Posterior:
         _check.positive_integer(num_draws=num_draws)
         if num_draws < total:
             # The last state is always among them.
-            return (jnp.arange(1, num_draws + 1) * total // num_draws) - 1
-        return jnp.arange(num_draws) % total
+            return (np.arange(1, num_draws + 1) * total // num_draws) - 1
+        return np.arange(num_draws) % total
+
+    @property
+    def _is_program(self) -> bool:
+        return isinstance(self.model.log_prior, ProgramPrior)
 
     def _own_spaces(self, draws: Params) -> Tree:
         """Draws of a program's latents in their own spaces; those of other models as they are."""
-        is_program = isinstance(self.model.log_prior, ProgramPrior)
-        return constrained(self.model, draws) if is_program else draws
+        return constrained(self.model, draws) if self._is_program else draws
+
+    def _saved(self, directory: str | os.PathLike[str], *, prefix: str) -> _Saved:
+        """Returns arrays and a description of the states, and copies the file they are in."""
+        document = {
+            "sampler": sampler_spec(self.sampler),
+            "intervals": self.intervals.to_json(),
+        }
+        file = state_file_of(self.kept)
+        if file is None:
+            return _artefact.flatten(self.kept, prefix=prefix), document
+        file.save(directory)
+        return file.arrays(), document | {"on_disk": file.to_json()}
 
 
 def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = None) -> Posterior:
@@ -275,11 +310,15 @@ def load_posterior(directory: str | os.PathLike[str], *, model: Model | None = N
 
     def part(description: Mapping[str, Any], prefix: str, raw: Posterior | None) -> Posterior:
         sampler = sampler_from_spec(description["sampler"])
-        template = sampler.template(own)
+        template, stored = sampler.template(own), description.get("on_disk")
+        if stored is None:
+            kept = _artefact.unflatten(arrays, template, prefix=prefix, leading=(None, None))
+        else:
+            kept = StateFile.open(directory, stored, template, arrays).states
         return Posterior(
             model=own,
             sampler=sampler,
-            kept=_artefact.unflatten(arrays, template, prefix=prefix, leading=(None, None)),
+            kept=kept,
             statement=document["statement"],
             intervals=IntervalFacts.from_json(description.get("intervals", {}), arrays, shapes),
             raw=raw,
@@ -296,8 +335,6 @@ def _compiled_draw(sampler: Sampler) -> Callable[[Key, Tree], Params]:
 
 Predictions: TypeAlias = ClassificationUncertainty[Array] | RegressionUncertainty[Array]
 
-_INPUTS, _DRAWS = "inputs", "draws"
-
 
 def predict(
     posterior: Posterior,
@@ -310,8 +347,9 @@ def predict(
 ) -> Predictions:
     """Returns the posterior predictive of each input, with its uncertainty taken apart.
 
-    Memory is bounded by ``batch_size`` inputs times one draw, however many draws and inputs there
-    are. For classification the predictive is the mean of the draws' class probabilities.
+    Memory is bounded by ``batch_size`` inputs times one draw, and 32 MB of states or one, however
+    many draws and inputs there are. For classification the predictive is the mean of the draws'
+    class probabilities.
 
     Args:
       posterior: what to predict with.
@@ -325,84 +363,30 @@ def predict(
         "inputs", draws along an axis "draws", such as ``jax.make_mesh((4, 2), ("inputs",
         "draws"))``. By default one device does it all. Results agree up to rounding.
     """
-    _check.positive_integer(batch_size=batch_size)
-    shape = {} if mesh is None else dict(mesh.shape)
-    if not set(shape) <= {_INPUTS, _DRAWS}:
-        raise InvalidArgumentError(
-            f'mesh must have axes "{_INPUTS}" or "{_DRAWS}" or both; got {tuple(shape)}.'
-        )
-    x = jax.tree.map(jnp.asarray, x)
-    num_inputs = _tree.num_records(x)
-    if num_inputs == 0:
-        raise InvalidArgumentError("x must have at least one row; got none.")
-    batch_size = _rounded_up(min(batch_size, num_inputs), shape.get(_INPUTS, 1))
-    states = posterior.indices(num_draws)
-    # Filled up, so that all devices have as many; what is beyond the last draw does not count.
-    numbers = jnp.arange(_rounded_up(len(states), shape.get(_DRAWS, 1)))
-    kept = _tree.take(posterior.flat(), states[numbers % len(states)])
-    draws = (numbers, numbers < len(states), kept)
-    run = _compiled_predict(posterior.model.predict, posterior.sampler, mesh)
-    parts = []
-    for start in range(0, num_inputs, batch_size):
-        # The last batch reaches back, so that all have one shape and compile once.
-        first = max(0, min(start, num_inputs - batch_size))
-        rows = jnp.arange(first, first + batch_size) % num_inputs
-        predictions = run(seeded_key(seed), draws, _tree.take(x, rows), rows)
-        stop = min(first + batch_size, num_inputs) - first
-        parts.append(
-            jax.tree.map(lambda leaf, own=slice(start - first, stop): leaf[own], predictions)
-        )
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-
-
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+    moments = over_draws(
+        _moments_of(posterior.model.predict),
+        merge_moments,
+        posterior.chosen(num_draws),
+        jax.tree.map(jnp.asarray, x),
+        seed=seed,
+        batch_size=batch_size,
+        mesh=mesh,
+    )
+    is_classification = moments.noise.ndim < moments.mean.ndim
+    return _decomposed(decompose_classification if is_classification else decompose_regression)(
+        moments
+    )
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled_predict(
-    predict_one: Callable[[Params, Input, Key], Array | Moments],
-    sampler: Sampler,
-    mesh: Mesh | None,
-) -> Callable[[Key, Any, Input, Array], Predictions]:
-    def moments_of(key: Key, draws: tuple[Array, Array, Tree], x: Input, index: Array) -> Any:
-        def one_draw(number: Array, state: Tree) -> Any:
-            draw_key, input_key = jax.random.split(jax.random.fold_in(key, number))
-            params = sampler.draw(draw_key, state)
-            keys = jax.vmap(lambda i: jax.random.fold_in(input_key, i))(index)
-            output = jax.vmap(predict_one, in_axes=(None, 0, 0))(params, x, keys)
-            if isinstance(output, Moments):
-                return regression_moments(output.mean[None], output.variance[None])
-            return classification_moments(output[None])
+def _moments_of(predict_one: Callable[[Params, Input, Key], Array | Moments]) -> OfDraw:
+    def moments_of(params: Params, x: Input, key: Key) -> DrawMoments[Array]:
+        output = predict_one(params, x, key)
+        if isinstance(output, Moments):
+            return regression_moments(output.mean[None], output.variance[None])
+        return classification_moments(output[None])
 
-        def add(seen: Any, draw: tuple[Array, Array, Tree]) -> tuple[Any, None]:
-            number, counts, state = draw
-            both = merge_moments(seen, one_draw(number, state))
-            return jax.tree.map(lambda new, old: jnp.where(counts, new, old), both, seen), None
-
-        number, _, state = jax.tree.map(lambda leaf: leaf[0], draws)
-        zero = _zeros(jax.eval_shape(one_draw, number, state))
-        return lax.scan(add, zero, draws)[0]
-
-    def merged(moments: Any) -> Any:
-        """Merges what the devices have that share the draws."""
-        all_of_them = lax.all_gather(moments, _DRAWS)
-        return lax.scan(lambda a, b: (merge_moments(a, b), None), _zeros(moments), all_of_them)[0]
-
-    def run(key: Key, draws: Any, x: Input, index: Array) -> Predictions:
-        moments = moments_of(key, draws, x, index)
-        if mesh is not None and _DRAWS in mesh.shape:
-            moments = merged(moments)
-        is_classification = moments.noise.ndim < moments.mean.ndim
-        return (decompose_classification if is_classification else decompose_regression)(moments)
-
-    if mesh is None:
-        return jax.jit(run)
-    mesh = Mesh(mesh.devices, mesh.axis_names)  # without axes whose cuts have to be spelt out
-    inputs, of_draws = (P(axis) if axis in mesh.shape else P() for axis in (_INPUTS, _DRAWS))
-    specs = (P(), of_draws, inputs, inputs)
-    return jax.jit(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=inputs, check_vma=False))
+    return moments_of
 
 
-def _zeros(shapes: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+_decomposed = functools.lru_cache(maxsize=2)(lambda decompose: jax.jit(jax.vmap(decompose)))

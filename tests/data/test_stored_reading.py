@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from data.stored_tables import assert_same, rows, table, units
-from tacit import InvalidArgumentError, TacitError
+from tacit import InvalidArgumentError, TacitError, native
 from tacit.data import open_records, write_records
 from tacit.data.record_source import map_arrays
 
@@ -86,6 +86,22 @@ def test_threads_read_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("num_columns", [1, 3, 5000, 20_000])
+@pytest.mark.parametrize("is_native", [True, False])
+def test_rows_near_and_far_are_those_of_the_array(tmp_path, num_columns, is_native, monkeypatch):
+    if is_native and not native.is_loaded():
+        pytest.skip("the native kernel was not built")
+    monkeypatch.setattr(native, "is_loaded", lambda: is_native)
+    rng = np.random.default_rng(0)
+    num_rows = 2**20 // num_columns
+    values = rng.normal(size=(num_rows, num_columns)).astype(np.float32)
+    np.save(tmp_path / "x.npy", values)
+    stored = map_arrays(np.load(tmp_path / "x.npy", mmap_mode="r"), np.zeros(num_rows, np.int32))
+    close = np.arange(num_rows - 40, num_rows)  # to the end of the file
+    for asked in (close, np.repeat(close, 9), rng.integers(0, num_rows, 3000), close[:0]):
+        np.testing.assert_array_equal(stored.read(asked).x, values[asked], strict=True)
 
 
 def sparse(path, num_records, num_columns):

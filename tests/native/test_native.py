@@ -23,7 +23,8 @@ from privacy import make_vectors
 from tacit import chacha20, native
 from tacit.chacha20 import words_between
 from tacit.native import build
-from tacit.privacy import noise
+from tacit.privacy import drawing, noise
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.noise import noisy, rounded_gaussian
 from tacit.rng import seeded_key
 
@@ -111,6 +112,44 @@ def test_children_are_those_of_jax_for_any_number(level):
         expected = chacha20._children(jax.random.key_data(seeded_key(5)), num_keys=num)
         found = data(jax.random.split(seeded_key(5), num)).reshape(-1)
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("num", [1, 2, 110, 3000])
+def test_places_of_words_are_those_of_jax(level, num):
+    # Few different words, so that there are ties in the high one, and in both.
+    words = jax.random.randint(jax.random.key(num), (3, 2, num), 0, 1 + num // 2)
+    words = words.astype(jnp.uint32) * np.uint32(2**32 // (1 + num))
+    expected = jax.vmap(drawing._shuffled_in_jax)(words)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(drawing.shuffled))(words), expected)
+
+
+@pytest.mark.parametrize(
+    ("num_drawn", "num_wanted", "population"),
+    [(1, 1, 1), (20, 5, 8), (149, 110, 1000), (149, 110, 150), (9000, 4000, 2**31 - 1)],
+)
+def test_first_occurrences_are_those_of_jax(level, num_drawn, num_wanted, population):
+    drawn = jax.random.randint(jax.random.key(1), (4, num_drawn), 0, population)
+    settings = {"num_indices": num_wanted, "population": population}
+    expected = jax.vmap(functools.partial(drawing._first_of_each, **settings))(drawn)
+    found = jax.jit(jax.vmap(functools.partial(drawing.first_of_each, **settings)))(drawn)
+    for own, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
+@pytest.mark.parametrize("num_limbs", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 30), (40, 3, 700), *slow((272, 2000))])
+def test_rounded_sums_are_those_of_jax(level, num_limbs, shape):
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(2, *shape)).astype(np.float32)
+    weights = (2.0 ** generator.integers(3, 20, (2, shape[0]))).astype(np.float32)
+    # What is left out may be anything; halves are rounded to even numbers.
+    values[0, 0], weights[0, 0] = np.nan, 0
+    values[1, -1], weights[1, -1] = np.resize([0.5, 1.5, -2.5, -0.5, 4194303.5], shape[1:]), 1
+    adding = Adding(num_limbs=num_limbs)
+    expected = jax.vmap(adding._weighted_in_jax)(values, weights)
+    found = jax.jit(jax.vmap(adding.weighted_total))(values, weights)
+    assert found.dtype == jnp.int32
+    np.testing.assert_array_equal(found, expected)
 
 
 def as_integers(high_and_low):

@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 
 from tacit.privacy.clipping import Flat, Normalised, PerLayer
-from tacit.privacy.clipping.bounds import Adding
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.gradient import gradient_summation_of, summation_of
 from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FixedBatch, FullBatch, PoissonBatch

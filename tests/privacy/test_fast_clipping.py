@@ -719,7 +719,7 @@ def test_our_own_network_needs_no_per_record_gradient_of_its_dense_layers():
     )
     ways = {path.name: path.how for path in report.parameters}
     assert "norms multiply" in ways["dense_0/kernel"]
-    assert "conv_general_dilated" in ways["conv_1/kernel"]
+    assert "formed at dot_general" in ways["conv_1/kernel"]  # of patches
 
 
 def test_a_loss_that_overflows_at_large_parameters_is_verified_at_smaller_ones():

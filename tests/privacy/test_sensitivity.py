@@ -27,8 +27,9 @@ from tacit.errors import InvalidArgumentError
 from tacit.inference import SGLD, Plan, calibrate, fit
 from tacit.inference.method import objective_of
 from tacit.models import MLP, Bernoulli, GaussianPrior, Model, bayesian
+from tacit.privacy import lattice
 from tacit.privacy.budget import Budget
-from tacit.privacy.clipping import book_keeping, contributions
+from tacit.privacy.clipping import book_keeping, contributions, tracing
 from tacit.privacy.lattice import (
     Lattice,
     block_rows,
@@ -179,7 +180,7 @@ def test_records_that_are_rounded_differently_in_two_places_are_clipped_all_the_
 
 
 def test_with_a_barrier_that_the_compiler_drops_they_would_not_be(monkeypatch):
-    for module in (book_keeping, contributions):
+    for module in (book_keeping, contributions, tracing, lattice):
         monkeypatch.setattr(module, "materialised", lax.optimization_barrier)
     assert sum_of_products_that_cancel((96, 40)) > 1000 * 272
 

@@ -5,12 +5,14 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tacit.studies
 from cli.tables import write_patients
 from tacit import Budget, LedgerFile, PrivacyWarning
 from tacit.errors import BudgetExceededError, InvalidArgumentError
+from tacit.posterior import predict
 from tacit.privacy.calibration import noise_within
 from tacit.privacy.filters import RDPFilter
 from tacit.studies import (
@@ -94,8 +96,38 @@ def test_a_program_stops_a_run_where_it_likes_and_goes_on(folder):
     assert steps == [1, 2, 3, 4]
 
 
+def test_draws_are_written_to_the_folder_in_half_precision_and_a_run_goes_on_with_them(folder):
+    recipe = Recipe(hidden=(40,), num_steps=6, clip_norm=1.0)
+
+    def stop(*, step, num_steps, epsilon):
+        del num_steps, epsilon
+        if step == 5:
+            raise KeyboardInterrupt
+
+    states, wanted = folder / "run/retained.states", study(recipe=recipe, half_precision=True)
+    with insecure():
+        whole = execute(wanted).posterior
+    assert whole.num_kept == 3
+    content = states.read_bytes()
+    before = predict(load_fitted_table("run").posterior, np.zeros((1, 7)))
+    with pytest.raises(Interrupted):
+        execute(wanted, overwrite=True, progress=stop)
+    assert not (folder / "run/posterior.json").exists()
+    with insecure():
+        resumed = resume("run", seed=0).posterior
+    # Same seed, same noise: all of it comes back.
+    assert states.read_bytes() == content
+    assert resumed.rounding.largest == pytest.approx(whole.rounding.largest)
+    after = predict(load_fitted_table("run").posterior, np.zeros((1, 7)))
+    np.testing.assert_array_equal(after.probabilities, before.probabilities)
+    with insecure():
+        execute(study(recipe=recipe), overwrite=True)
+    assert not states.exists()
+    assert load_fitted_table("run").posterior.rounding is None
+
+
 def test_a_study_is_read_as_it_was_written(folder):
-    before = study(groups="person", max_rows=2, num_records=100)
+    before = study(groups="person", max_rows=2, num_records=100, half_precision=True)
     (folder / "study.toml").write_text(before.to_toml())
     assert read_study("study.toml") == before
     changed = read_study("study.toml", changes={"epsilon": math.inf, "num_steps": 7})

@@ -3,17 +3,14 @@
 Post-processing, free on public inputs; on private test records a published share is a release.
 """
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from tacit import _check, _tree
+from tacit import _check
 from tacit.certify.intervals import interval_bounds
 from tacit.certify.linear import EuclideanBall, linear_bounds
 from tacit.errors import InvalidArgumentError
@@ -22,22 +19,19 @@ from tacit.metrics.scores import Floats
 from tacit.models import Model
 from tacit.models.base import Likelihood, LogitLikelihood, Network, from_spec
 from tacit.models.steps import steps_of
+from tacit.over_draws import mean_over_draws
 from tacit.posterior import Posterior
-from tacit.rng import seeded_key
 from tacit.robust import L2
 from tacit.robust.balls import Ball, Box
-from tacit.samplers import Sampler
-from tacit.typing import Array, Key, Params, Scalar, Tree
+from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = [
     "Bounds",
     "Intervals",
     "Linear",
     "LogitNetwork",
-    "PerDraw",
     "RobustDraws",
     "classifier_of",
-    "mean_over_draws",
     "robust_draws",
 ]
 
@@ -96,67 +90,6 @@ class Linear:
             specification=rows,
             max_rows=self.max_rows,
         )
-
-
-class PerDraw(Protocol):
-    """A function of one draw and one input; plain configuration, compiled once."""
-
-    def __hash__(self) -> int: ...
-
-    def __call__(self, params: Params, inputs: Tree, key: Key, radius: Scalar) -> Tree:
-        """Returns arrays whose mean over draws is wanted."""
-        ...
-
-
-def mean_over_draws(
-    posterior: Posterior,
-    function: PerDraw,
-    inputs: Tree,
-    radius: float,
-    *,
-    num_draws: int | None,
-    seed: int,
-    batch_size: int,
-) -> Tree:
-    """Returns the mean over draws for each input, holding one draw and one batch at a time."""
-    _check.positive_integer(batch_size=batch_size)
-    num_inputs = _tree.num_records(inputs)
-    if num_inputs == 0:
-        raise InvalidArgumentError("x must have at least one row; got none.")
-    batch_size = min(batch_size, num_inputs)
-    kept = _tree.take(posterior.flat(), posterior.indices(num_draws))
-    run = _compiled(function, posterior.sampler)
-    parts = []
-    for start in range(0, num_inputs, batch_size):
-        # The last batch reaches back, so that all have one shape and compile once.
-        first = min(start, num_inputs - batch_size)
-        rows = jnp.arange(first, first + batch_size)
-        means = run(seeded_key(seed), kept, _tree.take(inputs, rows), rows, jnp.float32(radius))
-        parts.append(jax.tree.map(lambda leaf, at=start - first: leaf[at:], means))
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled(function: PerDraw, sampler: Sampler) -> Callable[..., Tree]:
-    def run(key: Key, kept: Tree, inputs: Tree, index: Array, radius: Scalar) -> Tree:
-        def one_draw(number: Array, state: Tree) -> Tree:
-            # The keys of `predict`, so that both see the same draws and masks.
-            draw_key, input_key = jax.random.split(jax.random.fold_in(key, number))
-            params = sampler.draw(draw_key, state)
-            keys = jax.vmap(lambda i: jax.random.fold_in(input_key, i))(index)
-            return jax.vmap(function, in_axes=(None, 0, 0, None))(params, inputs, keys, radius)
-
-        def add(total: Tree, draw: tuple[Array, Tree]) -> tuple[Tree, None]:
-            return jax.tree.map(jnp.add, total, one_draw(*draw)), None
-
-        num_draws = _tree.num_records(kept)
-        draws = (jnp.arange(num_draws), kept)
-        shapes = jax.eval_shape(one_draw, *jax.tree.map(lambda leaf: leaf[0], draws))
-        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        total, _ = lax.scan(add, zero, draws)
-        return jax.tree.map(lambda leaf: leaf / num_draws, total)
-
-    return jax.jit(run)
 
 
 @dataclass(frozen=True)
@@ -279,16 +212,11 @@ def robust_draws(
             f"x and y must have one row for each input; got shapes {x.shape} and {y.shape}."
         )
     function = _IsRobust(classifier=classifier, bounds=bounds, ball=ball.at(0.0))
+    chosen = posterior.chosen(num_draws)
     means = mean_over_draws(
-        posterior,
-        function,
-        (x, y),
-        float(ball.radius),
-        num_draws=num_draws,
-        seed=seed,
-        batch_size=batch_size,
+        function, chosen, (x, y), jnp.float32(ball.radius), seed=seed, batch_size=batch_size
     )
-    num_used = len(posterior.indices(num_draws))
+    num_used = len(chosen.indices)
     counts = np.rint(np.asarray(means, np.float64) * num_used).astype(int)
     lower = [clopper_pearson_lower(int(count), num_used, level=level) for count in counts]
     return RobustDraws(counts / num_used, np.array(lower), num_used)

@@ -23,15 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit import _check
-from tacit.certify.draws import (
-    Bounds,
-    Linear,
-    LogitNetwork,
-    classifier_of,
-    mean_over_draws,
-)
+from tacit.certify.draws import Bounds, Linear, LogitNetwork, classifier_of
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.confidence import Interval, clopper_pearson
+from tacit.over_draws import mean_over_draws
 from tacit.posterior import Posterior
 from tacit.robust.balls import Ball
 from tacit.typing import Array, Key, Params, Scalar
@@ -295,18 +290,13 @@ def certified_curve(
     function = _Margins(
         classifier=classifier, predictor=predictor, bounds=bounds, ball=ball.at(0.0)
     )
-    num_used = len(posterior.indices(num_draws))
+    chosen = posterior.chosen(num_draws)
+    num_used = len(chosen.indices)
     results: dict[int, Certificate] = {}
     safe_beyond = jnp.zeros(len(y), bool)
     for i in sorted(range(len(radii)), key=lambda i: -radii[i]):
         scores, margins, sizes = mean_over_draws(
-            posterior,
-            function,
-            x,
-            radii[i],
-            num_draws=num_draws,
-            seed=seed,
-            batch_size=batch_size,
+            function, chosen, x, jnp.float32(radii[i]), seed=seed, batch_size=batch_size
         )
         predicted = jnp.argmax(scores, axis=-1)
         # Rounding of the scores, of these margins and of both means over draws.

@@ -14,19 +14,18 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tacit import _check, _tree
+from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.confidence import Interval, clopper_pearson, clopper_pearson_lower
 from tacit.metrics.scores import Floats
 from tacit.models.base import Moments, Prediction
+from tacit.over_draws import OfDraw, sum_over_draws
 from tacit.posterior import Posterior
 from tacit.rng import seeded_key
-from tacit.samplers import Sampler
-from tacit.typing import Array, Key, Params, Scalar, Tree
+from tacit.typing import Array, Key, Params, Scalar
 
 __all__ = ["ABSTAINED", "Smoothed", "smooth"]
 
@@ -104,20 +103,26 @@ def smooth(
             "x must have a row of floating numbers for each input, at least one; "
             f"got {x.dtype} of shape {x.shape}."
         )
-    kept = _tree.take(posterior.flat(), posterior.indices(num_draws))
-    run = _compiled(posterior.model.predict, posterior.sampler, batch_size)
-    key = seeded_key(seed)
+    chosen, function = posterior.chosen(num_draws), _scores(posterior.model.predict)
     # The draws of `predict` come from this key by `fold_in`; what is split off is independent.
-    _, noise_key = jax.random.split(key)
+    _, noise_key = jax.random.split(seeded_key(seed))
 
     def votes(row: int, start: int, num_copies: int) -> _Counts:
         """Returns how many noisy copies, numbered from ``start``, are given each class."""
-        row_key, end = jax.random.fold_in(noise_key, row), start + num_copies
-        batches = [
-            run(key, kept, x[row], std, row_key, first, end)
-            for first in range(start, end, batch_size)
-        ]
-        return np.sum(batches, axis=0)
+        row_key, end, counts = jax.random.fold_in(noise_key, row), start + num_copies, []
+        for first in range(start, end, batch_size):
+            copies = first + jnp.arange(batch_size)
+            scores = sum_over_draws(
+                function,
+                chosen,
+                _noisy(x[row], std, row_key, copies),
+                seed=seed,
+                batch_size=batch_size,
+                numbered_from=first,
+            )
+            own = np.argmax(np.asarray(scores)[: end - first], axis=-1)
+            counts.append(np.bincount(own, minlength=scores.shape[-1]))
+        return np.asarray(np.sum(counts, axis=0))
 
     predicted, radii = [], []
     for row in range(len(x)):
@@ -130,35 +135,20 @@ def smooth(
     return Smoothed(np.array(predicted), np.array(radii))
 
 
+@jax.jit
+def _noisy(x: Array, std: Scalar, row_key: Key, copies: Array) -> Array:
+    keys = jax.vmap(lambda copy: jax.random.fold_in(row_key, copy))(copies)
+    return x + std * jax.vmap(lambda key: jax.random.normal(key, x.shape, x.dtype))(keys)
+
+
 @functools.lru_cache(maxsize=64)
-def _compiled(
-    predict_one: Callable[[Params, Array, Key], Prediction], sampler: Sampler, batch_size: int
-) -> Callable[..., Array]:
-    def run(  # noqa: PLR0917
-        key: Key, kept: Tree, x: Array, std: Scalar, row_key: Key, first: Scalar, end: Scalar
-    ) -> Array:
-        """Returns the votes of the copies from ``first`` that come before ``end``."""
-        copies = first + jnp.arange(batch_size)
-        keys = jax.vmap(lambda copy: jax.random.fold_in(row_key, copy))(copies)
-        noise = jax.vmap(lambda k: jax.random.normal(k, x.shape, x.dtype))(keys)
-        noisy = x + std * noise
+def _scores(predict_one: Callable[[Params, Array, Key], Prediction]) -> OfDraw:
+    def scores(params: Params, x: Array, key: Key) -> Array:
+        output = predict_one(params, x, key)
+        if isinstance(output, Moments):
+            raise InvalidArgumentError(
+                "posterior must be a classifier to be smoothed; got one of a real target."
+            )
+        return output
 
-        def one_draw(number: Array, state: Tree) -> Array:
-            draw_key, input_key = jax.random.split(jax.random.fold_in(key, number))
-            params = sampler.draw(draw_key, state)
-            masks = jax.vmap(lambda copy: jax.random.fold_in(input_key, copy))(copies)
-            output = jax.vmap(predict_one, in_axes=(None, 0, 0))(params, noisy, masks)
-            if isinstance(output, Moments):
-                raise InvalidArgumentError(
-                    "posterior must be a classifier to be smoothed; got one of a real target."
-                )
-            return output
-
-        draws = (jnp.arange(_tree.num_records(kept)), kept)
-        shape = jax.eval_shape(one_draw, *jax.tree.map(lambda leaf: leaf[0], draws))
-        zero = jnp.zeros(shape.shape, shape.dtype)
-        total, _ = lax.scan(lambda seen, draw: (seen + one_draw(*draw), None), zero, draws)
-        is_vote = jnp.arange(total.shape[-1]) == jnp.argmax(total, axis=-1)[:, None]
-        return jnp.sum(is_vote & (copies < end)[:, None], axis=0)
-
-    return jax.jit(run)
+    return scores

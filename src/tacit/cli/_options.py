@@ -140,6 +140,15 @@ StudyOption: TypeAlias = Annotated[
 ResumeOption: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="Go on with the run in --output.", rich_help_panel=_RUN)
 ]
+HalfPrecisionOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--half-precision",
+        help="Write the draws of a large network to --output in half precision while the run goes"
+        " on, instead of holding them in memory.",
+        rich_help_panel=_RUN,
+    ),
+]
 OverwriteOption: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", help="Replace what is in --output.", rich_help_panel=_RUN)
 ]

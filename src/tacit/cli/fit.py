@@ -69,6 +69,7 @@ def fit_command(
     output: _options.RunOutputOption = None,
     study: _options.StudyOption = None,
     resume: _options.ResumeOption = False,
+    half_precision: _options.HalfPrecisionOption = False,
     overwrite: _options.OverwriteOption = False,
     seed: _options.SeedOption = None,
     num_processes: NumProcessesOption = None,
@@ -96,7 +97,7 @@ def fit_command(
         **{"ledger": ledger, "data_set": data_set, "method": method},
         **{"hidden": _options.hidden_of(hidden), "num_steps": steps, "batch_size": batch},
         **{"clip_norm": clip_norm, "learning_rate": learning_rate},
-        **{"output": output, "seed": seed},
+        **{"output": output, "seed": seed, "half_precision": half_precision or None},
     }
     if rehearsal is not None:
         settings |= _rehearsed(rehearsal, settings)
@@ -114,11 +115,13 @@ def fit_command(
     except Interrupted as stopped:
         _show_interrupted(stopped, as_json=as_json)
         raise typer.Exit(130) from None
+    rounding = found.posterior.rounding
     if as_json:
         document = {
             "output": str(output),
             "statement": dict(found.statement),
             "intervals": found.posterior.intervals.to_json(),
+            "kept": rounding.text if rounding is not None else "as they were made",
         }
         typer.echo(json.dumps(document))
     else:
@@ -201,6 +204,8 @@ def _show(found: TableFit, output: Path | None) -> None:
     for name, text in facts.rows:
         style = "yellow" if name == CAUTION else None
         console.print(f"{name}: {text}", style=style, markup=False)
+    if found.posterior.rounding is not None:
+        console.print(f"draws: {found.posterior.rounding.text}", markup=False)
     console.print(f"\nwrote {output}: posterior, statement and schema, and no record", markup=False)
     if is_linear(found.posterior.model):
         console.print(f"90 % intervals of the coefficients are in {output}/coefficients.csv")

@@ -1,10 +1,11 @@
 """Records that stay on disk: rows are read when they are drawn, and only those."""
 
+import functools
 import os
 import weakref
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit import native
 from tacit.data.record_files import (
     LeafShape,
     Leaves,
@@ -26,6 +28,14 @@ from tacit.errors import InvalidArgumentError, TacitError
 from tacit.typing import Input, Record
 
 __all__ = ["FileRows", "Rows", "StoredRecords", "map_arrays", "open_records", "rows_of"]
+
+
+_NUM_READERS, _ROWS_OF_READER = 8, 256
+
+
+@functools.cache
+def _readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_NUM_READERS, thread_name_prefix="tacit-reader")
 
 
 class Rows(Protocol):
@@ -58,14 +68,30 @@ class FileRows:
 
     def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Returns the rows with these numbers."""
-        places = (self._start + numbers * self._stride).tolist()
-        data = b"".join(map(os.pread, repeat(self._file), repeat(self._num_bytes), places))
-        if len(data) != len(places) * self._num_bytes:
+        places = self._start + numbers * self._stride
+        found = np.empty((len(places), *self._shape), self._dtype)
+        # Each reader has rows that follow each other. Several keep a disk busy, and all cores.
+        count = min(_NUM_READERS, -(-len(places) // _ROWS_OF_READER))
+        parts = list(zip(*(np.array_split(x, max(1, count)) for x in (places, found)), strict=True))
+        own, *others = parts
+        waiting = [_readers().submit(self._read, *part) for part in others]
+        is_whole = self._read(*own)
+        if not all([is_whole, *(reading.result() for reading in waiting)]):
             raise TacitError(
                 f"{self._path} became shorter while its records were in use. Leave the files alone"
                 " until all is done."
             )
-        return np.frombuffer(data, self._dtype).reshape(len(places), *self._shape)
+        return found
+
+    def _read(self, places: NDArray[np.int64], out: NDArray[Any]) -> bool:
+        if native.is_loaded():
+            return native.read_rows(self._file, places, out)
+        reads = map(os.pread, repeat(self._file), repeat(self._num_bytes), places.tolist())
+        data = b"".join(reads)
+        if len(data) != out.nbytes:
+            return False
+        out[...] = np.frombuffer(data, self._dtype).reshape(out.shape)
+        return True
 
 
 class _ArrayRows:
@@ -140,7 +166,7 @@ class StoredRecords:
         # Never what the arrays hold.
         return f"StoredRecords({self.num_records} records, {len(self.parts)} parts)"
 
-    @cached_property
+    @functools.cached_property
     def _starts(self) -> NDArray[np.int64]:
         return np.cumsum([0, *(len(part["y"]) for part in self.parts)], dtype=np.int64)
 

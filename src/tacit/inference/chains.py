@@ -21,15 +21,17 @@ from tacit import _artefact, _tree
 from tacit.compiling import compiled_once
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference.compilation import Compiled, step_key, step_on_table
+from tacit.inference.half_precision import Recording, retained_layout
 from tacit.inference.method import Kernel
 from tacit.inference.plan import Plan
 from tacit.models import Model
 from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.cost import Cost, event_from_json, event_to_json
 from tacit.privacy.statement.text import ARITHMETIC
-from tacit.privacy.stopping import Declared
+from tacit.privacy.stopping import Declared, declared_from_json, declared_to_json
 from tacit.processes import num_processes, translating_lost_workers
 from tacit.rng import seeded_key
+from tacit.state_file import StateFile, state_file_of
 from tacit.tables import OnHost
 from tacit.tables.base import Batch, Table
 from tacit.tables.distributed import CHAINS, at_home, cut_of, everywhere, largest_share
@@ -151,6 +153,7 @@ class Chains:
         kept_steps: Sequence[int],
         states: Tree | None = None,
         retained: tuple[Tree, Tree] | None = None,
+        recording: Recording | None = None,
         mesh: Mesh | None = None,
     ) -> None:
         """Starts chains, or takes them on from where they are.
@@ -162,6 +165,7 @@ class Chains:
           kept_steps: after how many steps a state is retained.
           states: of the chains; None for new ones.
           retained: what was kept before, and its infos.
+          recording: where states are kept, and those from before are already; None for memory.
           mesh: the devices that share the table; None for one device.
         """
         kernel, self._advance = compiled
@@ -176,14 +180,16 @@ class Chains:
             return jax.random.split(run_key, num_chains), begun
 
         self.keys, begun = start(key)
-        self._states = begun if states is None else states
+        self._states: Tree = begun if states is None else states
         if mesh is not None:
             # The leading axis counts chains.
             self._states = everywhere(
                 self._states, mesh, lambda leaf: P(None, *cut_of(leaf.shape[1:], mesh))
             )
-        self._at_home: Tree | None = None
-        self._kept = [] if retained is None else [jax.tree.map(np.asarray, retained)]
+        self._at_home, self._recording = None, recording
+        self._kept = [] if retained is None else [retained]
+        if recording is not None:
+            self._kept = [(None, info) for _, info in self._kept]
         self._emitted: list[tuple[Tree, list[int]]] = []
 
     @property
@@ -204,9 +210,10 @@ class Chains:
         self._emitted = []
         if not self._kept:
             return None, None
-        self._kept = [jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._kept)]
-        states, info = jax.device_put(self._kept[0])
-        return states, info
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._kept)
+        self._kept = [jax.device_put(joined) if self._recording is None else joined]
+        states, info = self._kept[0]
+        return (states if self._recording is None else self._recording.states), info
 
     def take_on(self, table: Tree, boundaries: list[int]) -> None:
         """Takes all chains from the first boundary to the last, and keeps what the plan says."""
@@ -219,8 +226,14 @@ class Chains:
                 self._at_home = jax.block_until_ready(self._own(self._states))
             own = self._own(emitted)
         wanted = [ends.index(step) for step in sorted(self._kept_steps.intersection(ends))]
-        if wanted:  # looked at later, for what was just dispatched is not known yet
-            self._emitted.append((own, wanted))
+        if wanted:
+            states, info = own
+            if self._recording is not None:
+                states, info = jax.device_get((states, info))
+                self._recording.add(states, wanted)
+                states = None
+            # Looked at later: what was just dispatched is not known yet.
+            self._emitted.append(((states, info), wanted))
 
     def _own(self, tree: Tree) -> Tree:
         return tree if self._mesh is None else at_home(tree)
@@ -307,7 +320,8 @@ class Checkpoint(NamedTuple):
     Attributes:
       step: how many steps of every chain were made (and are paid for).
       states: the chains' states; leaves have a leading chain axis.
-      kept: states retained so far, ``(num_chains, num_kept, ...)``; None before the first.
+      kept: states retained so far, ``(num_chains, num_kept, ...)``; None before the first. On disk,
+        members of a state are chains of their own, as in a posterior.
       info: mean `Info` of the steps just before each of them.
       cost: all that was executed to come here, with what the plan had spent before.
       run_id: what the ledger called the run; None where there was no ledger.
@@ -325,11 +339,15 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -> None:
-    """Writes ``checkpoint.safetensors`` and ``checkpoint.json``."""
+    """Writes ``checkpoint.safetensors``, ``checkpoint.json`` and states that are on disk."""
+    file = None if checkpoint.kept is None else state_file_of(checkpoint.kept)
+    kept = checkpoint.kept if file is None else None
     arrays = _artefact.flatten(
-        {"states": checkpoint.states, "kept": checkpoint.kept, "info": checkpoint.info},
-        prefix="checkpoint",
+        {"states": checkpoint.states, "kept": kept, "info": checkpoint.info}, prefix="checkpoint"
     )
+    if file is not None:
+        file.save(directory)
+        arrays |= file.arrays()
     _artefact.write(
         directory,
         "checkpoint",
@@ -337,11 +355,12 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -
         {
             "step": checkpoint.step,
             "has_kept": checkpoint.kept is not None,
+            "on_disk": None if file is None else file.to_json(),
             "cost": event_to_json(checkpoint.cost.event),
             "arithmetic": ARITHMETIC,
             "is_secure": checkpoint.cost.is_secure,
             "run_id": checkpoint.run_id,
-            "declared": _declared_to_json(checkpoint.declared),
+            "declared": declared_to_json(checkpoint.declared),
         },
     )
 
@@ -368,40 +387,24 @@ def load_checkpoint(
     key = seeded_key(0)
     state = jax.eval_shape(kernel.init, key)
     _, info = jax.eval_shape(functools.partial(step_on_table, kernel), key, state, records)
-    states = _artefact.unflatten(
-        arrays, state, prefix="checkpoint['states']", leading=(plan.num_chains,)
-    )
-    kept = None
-    if document["has_kept"]:
-        retained = {"kept": jax.eval_shape(kernel.retain, state), "info": info}
-        kept, info = (
-            _artefact.unflatten(
-                arrays,
-                template,
-                prefix=f"checkpoint['{name}']",
-                leading=(plan.num_chains, None),
-            )
-            for name, template in retained.items()
-        )
+
+    def read(template: Tree, name: str, *rest: None) -> Tree:
+        prefix, leading = f"checkpoint['{name}']", (plan.num_chains, *rest)
+        return _artefact.unflatten(arrays, template, prefix=prefix, leading=leading)
+
+    kept, stored = None, document.get("on_disk")
+    if stored is not None:
+        template = retained_layout(kernel, plan.num_chains).template
+        kept = StateFile.open(directory, stored, template, arrays).states
+    elif document["has_kept"]:
+        kept = read(jax.eval_shape(kernel.retain, state), "kept", None)
     return Checkpoint(
         step=document["step"],
-        states=states,
+        states=read(state, "states"),
         kept=kept,
-        info=None if kept is None else info,
+        info=None if kept is None else read(info, "info", None),
         cost=Cost(event_from_json(document["cost"]), is_secure=document["is_secure"]),
         run_id=document["run_id"],
         # Earlier versions did not write it.
-        declared=_declared_from_json(document.get("declared")),
+        declared=declared_from_json(document.get("declared")),
     )
-
-
-def _declared_to_json(declared: Declared | None) -> dict[str, Any] | None:
-    if declared is None:
-        return None
-    return {"num_steps": declared.num_steps, "cost": event_to_json(declared.cost)}
-
-
-def _declared_from_json(document: dict[str, Any] | None) -> Declared | None:
-    if document is None:
-        return None
-    return Declared(document["num_steps"], event_from_json(document["cost"]))

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import math
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from tacit.inference.chains import Checkpoint, OnProgress
 from tacit.inference.compilation import compiled_kernel
 from tacit.inference.corrected import ModelPosterior, corrected
 from tacit.inference.evidence import histogram_in
+from tacit.inference.half_precision import Recording
 from tacit.inference.method import Kernel, Method
 from tacit.inference.plan import Plan, calibrate_steps
 from tacit.inference.run import ChainRun, Course, Start
@@ -29,6 +31,7 @@ from tacit.privacy.statement import Statement
 from tacit.privacy.statement.construction import make_statement, require_adjacency
 from tacit.privacy.statement.text import clipped_records
 from tacit.privacy.stopping import AnytimeRDP
+from tacit.state_file import state_file_of
 from tacit.tables.base import Table, as_table
 from tacit.typing import Record, Tree
 
@@ -92,6 +95,7 @@ def fit(
     resume: Checkpoint | None = None,
     on_chunk: Callable[[Checkpoint], None] | None = None,
     chunk_steps: int | None = None,
+    half_precision: str | os.PathLike[str] | None = None,
     compiled: "CompiledFit | None" = None,
 ) -> Fit:
     """Runs a plan on private records within a budget.
@@ -127,6 +131,10 @@ def fit(
         from there until the budget is spent.
       on_chunk: receives a checkpoint after each chunk.
       chunk_steps: how many steps are dispatched at once; a twentieth of the run by default.
+      half_precision: a folder, to which retained states are written in half precision while the run
+        goes on, as ``retained.states``: posteriors of many draws of a large network then need no
+        memory, and `Posterior.rounding` says how much the rounding changed. By default they stay in
+        memory as they are.
       compiled: what was compiled for this method and model before, for fits that are many.
     """
     require_adjacency(plan.method, budget, spent=plan.spent.event)
@@ -154,7 +162,14 @@ def fit(
     budget.warn_if_delta_is_large(plan.method.public_records)
     # All that could fail is made now: nothing may go wrong once records were read and paid for.
     statement = _statement(plan, run, is_charged=ledger is not None)
-    checkpoint = run.execute(ledger=ledger, progress=progress, on_chunk=on_chunk)
+    recording = _recording(half_precision, run, model)
+    with contextlib.nullcontext() if recording is None else contextlib.closing(recording):
+        if recording is not None:
+            most_steps = recording.most_steps(course.kept_steps)
+            run = replace(run, chunk_steps=min(run.chunk_steps, most_steps))
+        checkpoint = run.execute(
+            ledger=ledger, progress=progress, on_chunk=on_chunk, recording=recording
+        )
     norms = _norms_in(compiled.kernel.kernel, checkpoint.states)
     statement = replace(
         statement,
@@ -285,8 +300,35 @@ def _statement(plan: Plan, run: ChainRun, *, is_charged: bool) -> Statement:
     )
 
 
+def _recording(
+    folder: str | os.PathLike[str] | None, run: ChainRun, model: Model
+) -> Recording | None:
+    """Returns where a run's retained states are written; None where they stay in memory."""
+    course, start = run.course, run.start
+    before = None if start.retained is None else start.retained[0]
+    if folder is None:
+        if before is not None and state_file_of(before) is not None:
+            raise InvalidArgumentError(
+                "half_precision must be a folder, since the states that resume has retained are in"
+                " half precision; got None. Give the folder that they are in, or another."
+            )
+        return None
+    num_rows = len([step for step in course.kept_steps if step > start.step])
+    if before is not None:
+        num_rows += jax.tree.leaves(before)[0].shape[1]
+    return Recording(
+        folder,
+        run.compiled.kernel,
+        model,
+        as_table(run.records).record,
+        num_chains=course.num_chains,
+        num_rows=num_rows,
+        before=before,
+    )
+
+
 def _members_as_chains(kernel: Kernel, kept: Tree) -> Tree:
-    if kernel.num_members is None:
+    if kernel.num_members is None or state_file_of(kept) is not None:
         return kept
     # From (num_chains, num_kept, num_members, ...).
     return jax.tree.map(

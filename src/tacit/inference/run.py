@@ -25,6 +25,7 @@ from tacit.inference.chains import (
     require_shared_chains,
 )
 from tacit.inference.compilation import Compiled, step_on_table
+from tacit.inference.half_precision import Recording
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget, Ledger, Run, RunRequest
 from tacit.privacy.clipping.isolation import require_no_table
@@ -228,6 +229,7 @@ class ChainRun:
         ledger: Ledger | None = None,
         progress: OnProgress | None = None,
         on_chunk: Callable[[Checkpoint], None] | None = None,
+        recording: Recording | None = None,
     ) -> Checkpoint:
         """Makes all steps and returns where they end.
 
@@ -241,6 +243,7 @@ class ChainRun:
           ledger: is asked first, and charged for each chunk.
           progress: is told steps and epsilon after each chunk.
           on_chunk: receives a checkpoint after each chunk.
+          recording: where retained states are kept; None for memory.
         """
         course, start = self.course, self.start
         self._require_no_table()
@@ -261,6 +264,7 @@ class ChainRun:
             kept_steps=course.kept_steps,
             states=start.states,
             retained=start.retained,
+            recording=recording,
             mesh=mesh_of(self.records),
         )
         chunks = chunks_between(start.step, course.num_steps, self.chunk_steps, course.kept_steps)

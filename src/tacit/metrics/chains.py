@@ -10,7 +10,6 @@ by an older rule, so what is written here is what makes the numbers those of Sta
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike
 from numpyro.diagnostics import autocovariance, gelman_rubin
 from scipy import special, stats
 
+from tacit import _tree
 from tacit.errors import InvalidArgumentError
 from tacit.metrics.scores import Floats, numbers
 from tacit.typing import Tree
@@ -27,6 +27,9 @@ __all__ = ["ChainDiagnostics", "HasChains", "diagnose", "ess_bulk", "ess_tail", 
 
 _FEWEST = 4
 """Two halves of a chain, of which each has a variance."""
+
+_MOST_AT_ONCE = 2**20
+"""Numbers that `diagnose` looks at together."""
 
 
 class ChainDiagnostics(NamedTuple):
@@ -67,19 +70,19 @@ def diagnose(draws: Tree | HasChains) -> ChainDiagnostics:
       >>> diagnose({"w": draws, "fixed": np.ones((4, 500))}).r_hat < 1.01
       True
     """
-    leaves = jax.tree.leaves(draws.chains if isinstance(draws, HasChains) else draws)
-
-    def of_all(diagnostic: Callable[[ArrayLike], Floats]) -> Floats:
-        return np.concatenate([np.ravel(diagnostic(leaf)) for leaf in leaves])
-
-    worst = of_all(r_hat)
-    if not any(np.ptp(_coordinates(leaf)[0], axis=(0, 1)).any() for leaf in leaves):
-        return ChainDiagnostics(math.inf, 1.0, 1.0)
-    return ChainDiagnostics(
-        float(np.fmax.reduce(worst)),
-        float(np.fmin.reduce(of_all(ess_bulk))),
-        float(np.fmin.reduce(of_all(ess_tail))),
-    )
+    worst = ChainDiagnostics(math.nan, math.nan, math.nan)
+    has_moved = False
+    for leaf in jax.tree.leaves(draws.chains if isinstance(draws, HasChains) else draws):
+        if np.ndim(leaf) < 2:
+            _coordinates(leaf)  # says what is wrong
+        for block in _tree.column_blocks(leaf, num_axes=2, most=_MOST_AT_ONCE):
+            has_moved |= bool(np.ptp(_coordinates(block)[0], axis=(0, 1)).any())
+            worst = ChainDiagnostics(
+                float(np.fmax.reduce(r_hat(block), initial=worst.r_hat)),
+                float(np.fmin.reduce(ess_bulk(block), initial=worst.ess_bulk)),
+                float(np.fmin.reduce(ess_tail(block), initial=worst.ess_tail)),
+            )
+    return worst if has_moved else ChainDiagnostics(math.inf, 1.0, 1.0)
 
 
 def r_hat(draws: ArrayLike) -> Floats:

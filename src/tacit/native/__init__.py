@@ -1,4 +1,7 @@
-"""ChaCha20 and the exact noise in C++, where a compiler was found when tacit was installed.
+"""The native kernel, where a C++ compiler was found when tacit was installed.
+
+It has ChaCha20, the exact noise, what XLA does slowly in a step (sorting, adding integers), and
+reading rows of files.
 
 The kernel computes the same bits as the JAX code that it stands in for, several times faster, and
 programs with it compile in a fraction of the time. It runs on CPUs. Which of the two runs is
@@ -23,6 +26,7 @@ import jaxlib.version
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
+from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgumentError
 from tacit.native.build import LIBRARY, build_name
@@ -36,6 +40,9 @@ _TARGETS = (
     "tacit_words",
     "tacit_noise",
     "tacit_integers",
+    "tacit_ordered",
+    "tacit_firsts",
+    "tacit_rounded_sum",
     "tacit_same",
 )
 
@@ -85,6 +92,31 @@ def call(
         static=tuple(sorted(static.items())),
         num_dims=tuple(jnp.ndim(x) for x in operands),
     )
+
+
+def read_rows(file: int, places: NDArray[np.int64], out: NDArray[Any]) -> bool:
+    """Reads the rows of an array from places in a file; other threads go on meanwhile.
+
+    Args:
+      file: its descriptor.
+      places: where the rows begin.
+      out: contiguous; one row for each place.
+
+    Returns:
+      Whether all could be read.
+    """
+    assert _library is not None
+    assert places.flags.c_contiguous
+    assert out.flags.c_contiguous
+    num_bytes = out.nbytes // max(1, len(places))
+    found: int = _library.tacit_read_rows(
+        ctypes.c_int(file),
+        ctypes.c_int64(num_bytes),
+        ctypes.c_void_p(places.ctypes.data),
+        ctypes.c_int64(len(places)),
+        ctypes.c_void_p(out.ctypes.data),
+    )
+    return found == len(places)
 
 
 _call = Primitive("tacit_native")
@@ -148,6 +180,7 @@ def _load() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(path))
         library.tacit_build.restype = ctypes.c_char_p
         library.tacit_level.restype = ctypes.c_char_p
+        library.tacit_read_rows.restype = ctypes.c_int64
         built, expected = library.tacit_build().decode(), build_name(jaxlib.version.__version__)
         if built != expected:
             raise OSError(f"it was built from other sources ({built}, not {expected})")

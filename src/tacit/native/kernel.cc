@@ -1,4 +1,4 @@
-// ChaCha20 and exact noise as custom calls of XLA on CPUs.
+// ChaCha20, exact noise, drawing and adding records as custom calls of XLA on CPUs.
 //
 // Every operand and result may have any number of leading dimensions, the same for all: those of
 // jax.vmap. The results are defined bit for bit by tacit.rng and tacit.privacy.noise, so they depend
@@ -12,6 +12,10 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
+
+#include <cerrno>
+#include <unistd.h>
 
 #include "levels.h"
 #include "pool.h"
@@ -27,8 +31,10 @@ namespace ffi = xla::ffi;
 using Words = ffi::Buffer<ffi::U32>;
 using WordsOut = ffi::ResultBuffer<ffi::U32>;
 
-// Blocks, lanes and columns that make a chunk worth a task of the pool, tens of microseconds.
-constexpr int64_t kChunkBlocks = 1024, kChunkWords = 64 * kGroupWords, kChunkColumns = 32768;
+// Blocks, words, columns and summed numbers that make a chunk worth a task of the pool, tens of
+// microseconds.
+constexpr int64_t kChunkBlocks = 1024, kChunkWords = 64 * kGroupWords, kChunkColumns = 32768,
+                  kChunkNumbers = 1 << 18;
 
 const Level* best_level() {
   const Level* found[4];
@@ -172,11 +178,71 @@ ffi::Error integers(ffi::ThreadPool pool, Words keys, Words ratios, Words firsts
   return ffi::Error::Success();
 }
 
+// Places int32[..., length] of pairs of words uint32[..., 2, length], in their order.
+ffi::Error ordered(Words words, ffi::ResultBuffer<ffi::S32> out, int64_t length) {
+  if (out->element_count() == 0) return ffi::Error::Success();
+  const int64_t batch = batch_of(*out, length);
+  if (batch_of(words, 2 * length) != batch) return refused("tacit_ordered");
+  for (int64_t i = 0; i < batch; ++i) {
+    const uint32_t* own = words.typed_data() + 2 * length * i;
+    order_of(own, own + length, length, out->typed_data() + length * i);
+  }
+  return ffi::Error::Success();
+}
+
+// The first of equal numbers, int32[..., wanted] of int32[..., length], and whether they suffice.
+ffi::Error firsts(ffi::Buffer<ffi::S32> drawn, ffi::ResultBuffer<ffi::S32> out,
+                  ffi::ResultBuffer<ffi::PRED> is_enough) {
+  const int64_t batch = static_cast<int64_t>(is_enough->element_count());
+  if (batch == 0) return ffi::Error::Success();
+  const int64_t length = batch_of(drawn, batch), num_wanted = batch_of(*out, batch);
+  if (length == 0) return refused("tacit_firsts");
+  for (int64_t i = 0; i < batch; ++i)
+    is_enough->typed_data()[i] = first_of_each(drawn.typed_data() + length * i, length,
+                                               out->typed_data() + num_wanted * i, num_wanted);
+  return ffi::Error::Success();
+}
+
+// Sums int32[..., num_limbs, num_columns] over records of rounded values float[..., num_records,
+// num_columns] times weights float[..., num_records].
+ffi::Error rounded_sum(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> values,
+                       ffi::Buffer<ffi::F32> weights, ffi::ResultBuffer<ffi::S32> out,
+                       int64_t num_records, int64_t num_limbs) {
+  if (out->element_count() == 0) return ffi::Error::Success();
+  if (num_records == 0 || num_limbs < 1 || num_limbs > 2) return refused("tacit_rounded_sum");
+  const Level& level = *chosen_level.load(std::memory_order_relaxed);
+  const int64_t batch = batch_of(weights, num_records);
+  const int64_t num_columns = batch_of(*out, batch * num_limbs);
+  if (batch_of(values, num_records * num_columns) != batch) return refused("tacit_rounded_sum");
+  // Of the size that is worth a task, and whole cache lines.
+  const int64_t part = ceil_div(std::max<int64_t>(512, kChunkNumbers / num_records), 16) * 16;
+  const int64_t num_chunks = ceil_div(num_columns, part);
+  in_parallel(pool, batch * num_chunks, [&](int64_t i) {
+    const int64_t item = i / num_chunks, first = i % num_chunks * part;
+    level.add_rounded(values.typed_data() + item * num_records * num_columns,
+                      weights.typed_data() + item * num_records, num_records, num_columns, first,
+                      std::min(num_columns, first + part), static_cast<int>(num_limbs),
+                      out->typed_data() + item * num_limbs * num_columns);
+  });
+  return ffi::Error::Success();
+}
+
 // The same numbers, as a rule in the same place.
 ffi::Error same(ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> out) {
   if (out->untyped_data() != x.untyped_data() && x.size_bytes() > 0)
     std::memcpy(out->untyped_data(), x.untyped_data(), x.size_bytes());
   return ffi::Error::Success();
+}
+
+// Reads so many bytes from a place of a file, or returns false.
+bool read_all(int file, int64_t place, int64_t num_bytes, char* to) {
+  for (int64_t done = 0; done < num_bytes;) {
+    const ssize_t count = pread(file, to + done, static_cast<size_t>(num_bytes - done), place + done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    done += count;
+  }
+  return true;
 }
 
 // A pool of one thread that is busy until it is told otherwise, for a test.
@@ -284,6 +350,24 @@ TACIT_HANDLER(tacit_integers, tacit::integers,
                   .Attr<int64_t>("num_columns")
                   .Attr<int64_t>("relative_error"));
 
+TACIT_HANDLER(tacit_ordered, tacit::ordered,
+              ffi::Ffi::Bind().Arg<Words>().Ret<ffi::Buffer<ffi::S32>>().Attr<int64_t>("length"));
+
+TACIT_HANDLER(tacit_firsts, tacit::firsts,
+              ffi::Ffi::Bind()
+                  .Arg<ffi::Buffer<ffi::S32>>()
+                  .Ret<ffi::Buffer<ffi::S32>>()
+                  .Ret<ffi::Buffer<ffi::PRED>>());
+
+TACIT_HANDLER(tacit_rounded_sum, tacit::rounded_sum,
+              ffi::Ffi::Bind()
+                  .Ctx<ffi::ThreadPool>()
+                  .Arg<ffi::Buffer<ffi::F32>>()
+                  .Arg<ffi::Buffer<ffi::F32>>()
+                  .Ret<ffi::Buffer<ffi::S32>>()
+                  .Attr<int64_t>("num_records")
+                  .Attr<int64_t>("num_limbs"));
+
 TACIT_HANDLER(tacit_same, tacit::same,
               ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
 
@@ -305,6 +389,31 @@ TACIT_EXPORT int tacit_choose_level(const char* name) {
     }
   }
   return 0;
+}
+
+// Reads rows of so many bytes from places of a file, one after the other into out. Rows that lie
+// close together in the file, in order, are read at once, with what is between them. Returns how many
+// were read: fewer than num where the file ends before, or cannot be read.
+TACIT_EXPORT int64_t tacit_read_rows(int file, int64_t num_bytes, const int64_t* places, int64_t num,
+                                     char* out) {
+  constexpr int64_t kLargestRun = 1 << 16, kLargestGap = 1 << 12;
+  std::vector<char> run;
+  for (int64_t i = 0, next; i < num; i = next) {
+    int64_t end = places[i] + num_bytes;
+    for (next = i + 1; next < num; ++next) {
+      const int64_t gap = places[next] - end;
+      if (gap < -num_bytes || gap > kLargestGap || end + gap + num_bytes - places[i] > kLargestRun)
+        break;
+      end += gap + num_bytes;
+    }
+    const bool alone = next == i + 1;
+    if (!alone && run.empty()) run.resize(kLargestRun);
+    char* to = alone ? out + i * num_bytes : run.data();
+    if (!tacit::read_all(file, places[i], end - places[i], to)) return i;
+    for (int64_t k = i; !alone && k < next; ++k)
+      std::memcpy(out + k * num_bytes, to + (places[k] - places[i]), static_cast<size_t>(num_bytes));
+  }
+  return num;
 }
 
 // For tests: the integers of given words; 0 in `looks` where double precision decided at once, 1

@@ -5,6 +5,7 @@
 
 #include "chacha.h"
 #include "gaussian.h"
+#include "sums.h"
 
 namespace tacit {
 
@@ -21,6 +22,9 @@ struct Level {
   void (*decide_words)(const uint32_t* words, const uint32_t* further, int64_t length,
                        double ratio, double relative_error, int32_t* high, uint32_t* low,
                        int32_t* looks);
+  void (*add_rounded)(const float* values, const float* weights, int64_t num_records,
+                      int64_t num_columns, int64_t first, int64_t last, int num_limbs,
+                      int32_t* out);
 };
 
 // A level has vectors of W words, or of H doubles.
@@ -47,7 +51,12 @@ struct Level {
                         int32_t* looks) {                                                         \
     decide_words<H>(words, further, length, ratio, relative_error, high, low, looks);             \
   }                                                                                               \
-  constexpr Level level = {#NAME, blocks, streams, words, columns, decide};                       \
+  ATTRIBUTE void sums(const float* values, const float* weights, int64_t num_records,             \
+                      int64_t num_columns, int64_t first, int64_t last, int num_limbs,            \
+                      int32_t* out) {                                                             \
+    add_rounded(values, weights, num_records, num_columns, first, last, num_limbs, out);          \
+  }                                                                                               \
+  constexpr Level level = {#NAME, blocks, streams, words, columns, decide, sums};                 \
   }
 
 #if defined(__x86_64__)

@@ -22,12 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tacit import native
 from tacit.typing import Array, Key
 
 __all__ = [
     "SizeTable",
     "distinct_indices",
     "first_occurrences",
+    "first_of_each",
     "shuffled",
     "size_table",
     "uniform_indices",
@@ -115,6 +117,20 @@ def distinct_indices(key: Key, num_indices: int, population: int) -> Array:
 
 def shuffled(words: Array) -> Array:
     """Sorts indices by two random words each; ties have probability below n^2 / 2^65."""
+    num = words.shape[1]
+    if not native.is_loaded():
+        return _shuffled_in_jax(words)
+    return native.call(
+        "tacit_ordered",
+        _shuffled_in_jax,
+        words,
+        results=(((num,), jnp.int32),),
+        attributes={"length": num},
+        static={},
+    )[0]
+
+
+def _shuffled_in_jax(words: Array) -> Array:
     indices = jnp.arange(words.shape[1], dtype=jnp.int32)
     return lax.sort((words[0], words[1], indices), num_keys=2)[2]
 
@@ -149,8 +165,7 @@ def first_occurrences(key: Key, num_indices: int, population: int) -> Array:
 
     def attempt(key: Key) -> tuple[Array, Array]:
         drawn = uniform_indices(jax.random.bits(key, (2, num_drawn), jnp.uint32), population)
-        kept = _first_positions(drawn, population)[:num_indices]
-        return drawn.at[kept].get(mode="clip"), kept[-1] < num_drawn
+        return first_of_each(drawn, num_indices=num_indices, population=population)
 
     def unfinished(carry: tuple[Key, Array, Array]) -> Array:
         return ~carry[2]
@@ -161,6 +176,26 @@ def first_occurrences(key: Key, num_indices: int, population: int) -> Array:
 
     start = (key, jnp.zeros(num_indices, jnp.int32), jnp.zeros((), bool))
     return lax.while_loop(unfinished, again, start)[1]
+
+
+def first_of_each(drawn: Array, *, num_indices: int, population: int) -> tuple[Array, Array]:
+    """Returns the first of equal indices, in order, and whether there are as many as wanted."""
+    if not native.is_loaded():
+        return _first_of_each(drawn, num_indices=num_indices, population=population)
+    kept, is_enough = native.call(
+        "tacit_firsts",
+        _first_of_each,
+        drawn,
+        results=(((num_indices,), jnp.int32), ((), jnp.bool_)),
+        attributes={},
+        static={"num_indices": num_indices, "population": population},
+    )
+    return kept, is_enough
+
+
+def _first_of_each(drawn: Array, *, num_indices: int, population: int) -> tuple[Array, Array]:
+    kept = _first_positions(drawn, population)[:num_indices]
+    return drawn.at[kept].get(mode="clip"), kept[-1] < drawn.shape[0]
 
 
 def _first_positions(drawn: Array, population: int) -> Array:

@@ -59,6 +59,7 @@ __all__ = [
     "largest_spread",
     "lost_to_underflow",
     "materialised",
+    "materialised_backwards",
     "nested_sum",
     "num_blocks",
     "raised",
@@ -97,8 +98,9 @@ _NEGLIGIBLE = 2.0**-20
 _LARGEST_SUM = 2**30
 """Half of what 32 bits hold: computed sums may exceed their bound a little."""
 
-_NESTED = 2048
-"""Longer sums of squares are added in two stages, or rounding would cost more than 0.01 %."""
+_NESTED = 2**14
+"""Longer sums of squares are added in two stages, or rounding would cost more than 0.05 % of a
+norm. A single stage is several times as fast."""
 
 _MOST_ROWS, FEWEST_ROWS = 288, 2
 """With 288 rows a Poisson batch of 256, which has room for 272, is one block. The sum of a block
@@ -279,6 +281,22 @@ def materialised(tree: Tree) -> Tree:
 
     return jax.tree.map(once, tree)
 
+
+@jax.custom_vjp
+def materialised_backwards(x: Array) -> Array:
+    """Returns the same numbers; the cotangent on its way back is materialised."""
+    return x
+
+
+def _forwards(x: Array) -> tuple[Array, None]:
+    return x, None
+
+
+def _backwards(_: None, cotangent: Array) -> tuple[Array]:
+    return (materialised(cotangent),)
+
+
+materialised_backwards.defvjp(_forwards, _backwards)
 
 _same = Primitive("tacit_same")
 

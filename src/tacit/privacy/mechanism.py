@@ -41,7 +41,8 @@ from dp_accounting import DpEvent
 from tacit import _check
 from tacit.errors import InvalidArgumentError
 from tacit.privacy.clipping import Flat
-from tacit.privacy.clipping.bounds import Adding, Clipping
+from tacit.privacy.clipping.adding import Adding
+from tacit.privacy.clipping.bounds import Clipping
 from tacit.privacy.clipping.gradient import Summation, gradient_summation_of, summation_of
 from tacit.privacy.clipping.isolation import require_isolated
 from tacit.privacy.clipping.slack import Counted

@@ -190,7 +190,8 @@ def attack_posterior(
     its mean over ALL draws at every step: an attack on single draws overestimates robustness.
     Only predictions are used, so models made robust are attacked like any others.
 
-    Memory is bounded by ``batch_size`` inputs times one draw. One compilation serves every radius.
+    Memory is bounded by ``batch_size`` inputs times one draw, and the states of all draws, of which
+    every step needs all. One compilation serves every radius.
 
     Args:
       posterior: what to attack.
@@ -209,7 +210,7 @@ def attack_posterior(
             f"x and y must have one row for each input; got shapes {x.shape} and {y.shape}."
         )
     batch_size = min(batch_size, num_inputs)
-    kept = _tree.take(posterior.flat(), posterior.indices(num_draws))
+    kept = posterior.chosen(num_draws).at_once()
     # The radius is given apart, as a value, and the rest of the attack decides what is compiled.
     run = _compiled_attack(posterior.model.predict, posterior.sampler, attack.at(0.0))
     radius = jnp.asarray(attack.ball.radius, x.dtype)

@@ -158,7 +158,9 @@ def _run(
     # Each device keeps, or reads, its own rows where there are several.
     spread = distribute(records) if jax.device_count() > 1 else records
     with contextlib.ExitStack() as stack:
-        place = reserved(folder.path, _num_bytes(prepared))
+        # Retained states that are written while the run goes on take their space themselves.
+        num_states = 0 if study.half_precision else len(prepared.plan.kept_steps)
+        place = reserved(folder.path, _num_bytes(prepared, num_states=num_states))
         reservation = on_coordinator(lambda: stack.enter_context(place))
         try:
             if progress is not None:
@@ -173,6 +175,7 @@ def _run(
                 progress=tell,
                 resume=checkpoint,
                 on_chunk=folder.keep,
+                half_precision=folder.path if study.half_precision else None,
             )
         except KeyboardInterrupt:
             if folder.has_begun:
@@ -212,12 +215,11 @@ def _interrupted(prepared: Prepared, folder: RunFolder) -> Interrupted:
     return Interrupted(step, prepared.plan.kept_steps[-1], folder.path, shown)
 
 
-def _num_bytes(prepared: Prepared) -> int:
-    """Returns about twice what posterior and checkpoint will need."""
+def _num_bytes(prepared: Prepared, *, num_states: int) -> int:
+    """Returns about twice what posterior and checkpoint will need with so many retained states."""
     plan = prepared.plan
     shape = jax.eval_shape(plan.method.build(prepared.model).init, seeded_key(0))
-    num_states = len(plan.kept_steps) + 1
-    return 2**21 + 4 * 4 * _tree.size(shape) * num_states * plan.num_chains
+    return 2**21 + 4 * 4 * _tree.size(shape) * (num_states + 1) * plan.num_chains
 
 
 # Several processes

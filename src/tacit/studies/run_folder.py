@@ -29,6 +29,7 @@ from tacit.privacy.statement import read_statement, verify_statement
 from tacit.privacy.statement.fields import read_sealed_statement
 from tacit.privacy.statement.verification import Verification
 from tacit.rng import seeded_key
+from tacit.state_file import FILE_NAME
 from tacit.studies.coefficients import coefficient_table, is_linear
 from tacit.studies.study import Study
 from tacit.studies.table_fit import TableFit
@@ -51,6 +52,7 @@ _FILES = (
     "study.toml", "schema.toml", "posterior.safetensors", "posterior.json", "statement.json",
     "statement.txt", "progress.json", "checkpoint.safetensors", "checkpoint.json",
     "coefficients.csv", "evaluation.json", "certificate.json", "audit.json", "report.html",
+    FILE_NAME,
 )  # fmt: skip
 
 
@@ -105,7 +107,9 @@ class RunFolder:
         if self._is_new:
             with writes(self.path):
                 for name in _FILES:
-                    (self.path / name).unlink(missing_ok=True)
+                    # The run itself has put its own states in the place of old ones.
+                    if name != FILE_NAME or not self.study.half_precision:
+                        (self.path / name).unlink(missing_ok=True)
         write_text(self.path / "study.toml", self.study.to_toml())
         write_text(self.path / "schema.toml", self.schema.to_toml())
         self.has_begun = True

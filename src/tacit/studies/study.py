@@ -65,7 +65,13 @@ KEYS: dict[str, dict[str, type]] = {
         "learning_rate": float,
         "prior_std": float,
     },
-    "run": {"output": str, "seed": int, "noise_scale": float, "tuning": str},
+    "run": {
+        "output": str,
+        "seed": int,
+        "noise_scale": float,
+        "tuning": str,
+        "half_precision": bool,
+    },
 }
 """The tables of a study file, their keys and what each holds."""
 
@@ -95,6 +101,8 @@ class Study:
       noise_scale: by how much noise exceeds what the budget alone needs, on account of a ledger.
       num_records: for how many units it was executed, if it was.
       tuning: how the recipe was chosen: "simulated" by `tacit rehearse`, or "not counted".
+      half_precision: whether retained states are written to the folder in half precision while the
+        run goes on, and not held in memory.
 
     Example:
       >>> study = Study(
@@ -121,6 +129,7 @@ class Study:
     noise_scale: float = 1.0
     num_records: int | None = None
     tuning: Tuning = "not counted"
+    half_precision: bool = False
 
     def __post_init__(self) -> None:
         _check.positive(max_weight=self.max_weight, noise_scale=self.noise_scale)
@@ -356,9 +365,9 @@ def _plain(value: Any) -> Any:
 
 def _require_kind(name: str, value: object, kind: type) -> None:
     kinds = (int, float) if kind is float else (kind,)
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        words = {str: "text", int: "a whole number", float: "a number", list: "a list"}
-        raise InvalidArgumentError(f"{name} must be {words[kind]}; got {value!r}.")
+    if not isinstance(value, kinds) or isinstance(value, bool) != (kind is bool):
+        words = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+        raise InvalidArgumentError(f"{name} must be {words.get(kind, 'a list')}; got {value!r}.")
 
 
 def read_schema(path: Path) -> Schema:

@@ -196,6 +196,7 @@ def fit_table(
     progress: OnProgress | None = None,
     resume: Checkpoint | None = None,
     on_chunk: Callable[[Checkpoint], None] | None = None,
+    half_precision: str | os.PathLike[str] | None = None,
 ) -> TableFit:
     """Runs what was prepared on the records of a table.
 
@@ -213,6 +214,7 @@ def fit_table(
       progress: is told steps and epsilon.
       resume: goes on from there.
       on_chunk: receives a checkpoint after each chunk.
+      half_precision: as in `tacit.fit`.
     """
     if resume is None:
         warn_if_hopeless(
@@ -239,6 +241,7 @@ def fit_table(
         progress=remember,
         resume=resume,
         on_chunk=on_chunk,
+        half_precision=half_precision,
     )
     return TableFit(
         schema=prepared.schema,

@@ -33,9 +33,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tacit.privacy.clipping import bounds
-from tacit.privacy.clipping.bounds import Adding, Clipped, Clipping
+from tacit.privacy.clipping.adding import Adding
+from tacit.privacy.clipping.bounds import Clipped, Clipping
 from tacit.privacy.clipping.contributions import (
     Contribution,
     Formed,
@@ -43,6 +45,7 @@ from tacit.privacy.clipping.contributions import (
     LookedUp,
     Unused,
     Way,
+    best_chunk_size,
 )
 from tacit.privacy.clipping.equations import Site, Value
 from tacit.privacy.clipping.operations import Map, NormPlan, Path, part_of
@@ -59,9 +62,6 @@ from tacit.privacy.lattice import Lattice, block_rows, materialised, summing_err
 from tacit.typing import Array, Key, Params, Scalar, Tree
 
 __all__ = ["clipped_sum_by_norms", "lattice_of", "norms_and_sum", "ways"]
-
-_MAX_FORMED = 2**26
-"""How many numbers may be formed at once, 256 MB in float32; more is done in chunks."""
 
 
 def clipped_sum_by_norms(
@@ -86,10 +86,10 @@ def clipped_sum_by_norms(
 
     shapes = [*jax.tree.leaves(records), keys]
     one = jax.eval_shape(lambda data: jax.tree.map(lambda x: x[:1], data), shapes)
-    found = ways(plan, leaves, one)
+    found, held = _ways_and_held(plan, leaves, one)
     if chunk_size is None:
-        formed = sum(way.num_formed for way in found)
-        chunk_size = max(1, _MAX_FORMED // formed) if formed else None
+        has_loops = len(plan.program.scans) > 0
+        chunk_size = best_chunk_size(found, held, length=len(mask), has_loops=has_loops)
     positions = max((way.num_looked_up for way in found), default=1)
     chunk_size = adding.largest_chunk(chunk_size, positions=positions)
     return bounds.in_chunks(chunk_sum, (records, keys, mask), chunk_size, adding)
@@ -162,16 +162,21 @@ def ways(plan: NormPlan, leaves: Tree, data: Tree) -> list[Way]:
       leaves: the parameters, or their shapes.
       data: a batch of one record, or its shapes.
     """
+    return _ways_and_held(plan, leaves, data)[0]
+
+
+def _ways_and_held(plan: NormPlan, leaves: Tree, data: Tree) -> tuple[list[Way], int]:
+    """Returns also how many operands and cotangents are held for each record."""
     found: list[Way] = []
 
-    def norms(leaves: list[Array], data: list[Array]) -> list[Array]:
+    def norms(leaves: list[Array], data: list[Array]) -> Tree:
         work = _Batch(plan, leaves, data)
         parts = [work.contribution(leaf) for leaf in range(len(leaves))]
         found.extend(part.way for part in parts)
-        return [part.squared for part in parts]
+        return [part.squared for part in parts], (work.saved, work.cotangents)
 
-    jax.eval_shape(norms, leaves, data)
-    return found
+    _, held = jax.eval_shape(norms, leaves, data)
+    return found, sum(leaf.size for leaf in jax.tree.leaves(held))
 
 
 class _Batch:
@@ -182,8 +187,7 @@ class _Batch:
         program = plan.program
         self.fixed = program.fixed_part()
         self.values = program.parameter_part(leaves, self.fixed)
-        # Norms and sums must read the same numbers.
-        self.saved, self.cotangents = materialised(jax.vmap(self._cotangents_of_one)(data))
+        self.saved, self.cotangents = jax.vmap(self._cotangents_of_one)(data)
         self.num_records = data[0].shape[0]
         self._formed: dict[Value, Array] = {}
         self._sums: dict[tuple[Value, int, int], Array] = {}
@@ -198,6 +202,9 @@ class _Batch:
             lambda nudges: program.record_part(self.values, data, nudges), nudges, has_aux=True
         )
         (cotangents,) = pull(jnp.ones_like(loss))
+        for site in program.sites:
+            if site.scope is not None:  # others are materialised where they arise
+                cotangents[site.index] = materialised(cotangents[site.index])
         return saved, cotangents
 
     def contribution(self, leaf: int) -> Contribution:
@@ -334,8 +341,11 @@ class _Batch:
             of_record = jax.vmap(gradient, in_axes=(axes, 0, 0))
         of_batch = jax.vmap(of_record, in_axes=(None, 0, 0), axis_size=self.num_records)
         each = of_batch(own, self.saved[site.index], self.cotangents[site.index])
-        is_summed = site.scope is not None and not site.is_stacked[at]
-        return each.sum(1) if is_summed else each
+        if site.scope is None or site.is_stacked[at]:
+            return each
+        # Iterations lie outermost in memory, where XLA multiplies twenty times as fast as it adds.
+        ones = jnp.ones(each.shape[1], each.dtype)
+        return jnp.einsum("t,bt...->b...", ones, each, precision=lax.Precision.HIGHEST)
 
     def _pulled_back(self, leaf: int) -> Array:
         """Returns each record's gradient for a leaf, by way of all values that it acts through."""

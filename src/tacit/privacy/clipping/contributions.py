@@ -9,12 +9,21 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from tacit.privacy.clipping.bounds import Adding, squared_norms
+from tacit.privacy.clipping.adding import Adding
+from tacit.privacy.clipping.bounds import squared_norms
 from tacit.privacy.clipping.rules import Lookup, Read
-from tacit.privacy.lattice import largest_spread, materialised, num_blocks
+from tacit.privacy.lattice import block_rows, largest_spread, materialised, num_blocks
 from tacit.typing import Array
 
-__all__ = ["Contribution", "Formed", "InBlocks", "LookedUp", "Unused", "Way"]
+__all__ = ["Contribution", "Formed", "InBlocks", "LookedUp", "Unused", "Way", "best_chunk_size"]
+
+_MAX_FORMED, _MAX_HELD = 2**26, 2**28
+"""How many numbers may be formed at once, 256 MB in float32, and how many operands and cotangents
+may be held; more is done in chunks."""
+
+_IN_CACHE, _LEAST_ROWS = 2**22, 64
+"""With at most so many numbers, 16 MB, a chunk stays in a processor's cache, which can halve the
+time of a step. Chunks with fewer rows would spend theirs on adding up sums."""
 
 
 class Way(NamedTuple):
@@ -91,9 +100,7 @@ class Formed:
 
     def total(self, weights: Array, adding: Adding) -> Array:
         """Rounds each record's gradient by itself."""
-        along = weights.reshape(-1, *(1 for _ in self.formed.shape[1:]))
-        # A product with zero would let a NaN through; a selection does not.
-        return self.back(adding.total(jnp.where(along > 0, self.formed * along, 0.0)))
+        return self.back(adding.weighted_total(self.formed, weights))
 
 
 class LookedUp:
@@ -150,3 +157,20 @@ class InBlocks:
         count = num_blocks(len(weights), self.positions) if adding.is_exact else 1
         sums = [of_read(weights, count) for of_read in self.sums]
         return adding.total(functools.reduce(jnp.add, sums))
+
+
+def best_chunk_size(found: list[Way], held: int, *, length: int, has_loops: bool) -> int:
+    """Returns how many records are looked at together; the least number of chunks, of equal size.
+
+    Example:
+      >>> best_chunk_size([Way("", 9_000, 0.0)], 24_000, length=1056, has_loops=False)
+      118
+    """
+    formed = sum(way.num_formed for way in found)
+    most = min(_MAX_FORMED // max(formed, 1), _MAX_HELD // max(held, 1))
+    # Every chunk goes through all iterations of a loop, so there small chunks do not pay.
+    if length * (formed + held) > _IN_CACHE and not has_loops:
+        most = min(most, max(_LEAST_ROWS, _IN_CACHE // (formed + held)))
+        if any(way.positions == 1 for way in found):  # one block is a plain product
+            most = min(most, block_rows(1))
+    return -(-length // -(-length // max(1, most)))

@@ -1,7 +1,7 @@
 """Equations and sites: traced programs, and where a record meets parameters in them."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -58,18 +58,30 @@ def _is_wide(equation: core.JaxprEqn) -> bool:
     return any(getattr(getattr(a, "dtype", None), "itemsize", 0) == 8 for a in avals)
 
 
-def inlined(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
-    """Returns the program with calls replaced by what they call, and constants as inputs."""
+def inlined(
+    closed: core.ClosedJaxpr, bind: Callable[[core.JaxprEqn, list[Any]], list[Any]] = bind
+) -> core.ClosedJaxpr:
+    """Returns the program with calls replaced by what they call, and constants as inputs.
+
+    Args:
+      closed: the program.
+      bind: runs one equation that is not a call.
+    """
     num_consts = len(closed.consts)
 
     def run(*arguments: Any) -> list[Any]:
-        return _run_inlined(closed.jaxpr, arguments[:num_consts], arguments[num_consts:])
+        return _run_inlined(closed.jaxpr, arguments[:num_consts], arguments[num_consts:], bind)
 
     variables = (*closed.jaxpr.constvars, *closed.jaxpr.invars)
     return jax.make_jaxpr(run)(*(var.aval for var in variables))
 
 
-def _run_inlined(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+def _run_inlined(
+    jaxpr: core.Jaxpr,
+    consts: Sequence[Any],
+    arguments: Sequence[Any],
+    bind: Callable[[core.JaxprEqn, list[Any]], list[Any]],
+) -> list[Any]:
     environment: Environment = dict(zip(jaxpr.constvars, consts, strict=True))
     environment |= zip(jaxpr.invars, arguments, strict=True)
 
@@ -80,9 +92,9 @@ def _run_inlined(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[A
         operands = [read(operand) for operand in equation.invars]
         inner = equation.params.get(_INLINED.get(equation.primitive.name, ""))
         if isinstance(inner, core.ClosedJaxpr):
-            outs = _run_inlined(inner.jaxpr, inner.consts, operands)
+            outs = _run_inlined(inner.jaxpr, inner.consts, operands, bind)
         elif isinstance(inner, core.Jaxpr):
-            outs = _run_inlined(inner, (), operands)
+            outs = _run_inlined(inner, (), operands, bind)
         else:
             outs = bind(equation, operands)
         environment |= zip(equation.outvars, outs, strict=True)

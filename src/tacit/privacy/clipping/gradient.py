@@ -23,13 +23,14 @@ from tacit import _tree
 from tacit.chacha20 import CHACHA20
 from tacit.compiling import compiled_once
 from tacit.privacy.clipping import bounds, slack
+from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.book_keeping import (
     clipped_sum_by_norms,
     lattice_of,
     norms_and_sum,
     ways,
 )
-from tacit.privacy.clipping.bounds import Adding, Clipped, Clipping, Flat
+from tacit.privacy.clipping.bounds import Clipped, Clipping, Flat
 from tacit.privacy.clipping.equations import UnsupportedError
 from tacit.privacy.clipping.operations import Map, NormPlan, make_norm_plan
 from tacit.privacy.clipping.tracing import trace

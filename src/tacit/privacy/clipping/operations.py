@@ -13,7 +13,6 @@ here costs time, never exactness. A `NormPlan` has the maps of all leaves of a p
 
 import enum
 import functools
-import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -42,7 +41,6 @@ def part_of(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> 
     """
     rule = {
         "dot_general": _dot_part,
-        "conv_general_dilated": _convolution_part,
         "gather": _gather_part,
         "dynamic_slice": _slice_part,
     }.get(site.name)
@@ -69,52 +67,6 @@ def _dot_part(site: Site, at: int, data: list[Array], cotangents: list[Array]) -
     positions, features = (second, first) if at == 0 else (first, second)
     d = _arranged(cotangents[0], site, (tuple(out[: ends[0]]), tuple(positions), tuple(features)))
     return _dense(site, at, inputs, d, Layout(tuple(group), tuple(contracted), free))
-
-
-def _convolution_part(
-    site: Site, at: int, data: list[Array], cotangents: list[Array]
-) -> Part | None:
-    assert site.equation is not None
-    params = site.equation.params
-    is_plain = (
-        at == 1
-        and params["feature_group_count"] == params["batch_group_count"] == 1
-        and all(step == 1 for step in params["lhs_dilation"])
-    )
-    if not is_plain:
-        return None
-    numbers = params["dimension_numbers"]
-    out_axis, in_axis, *space = numbers.rhs_spec
-    kernel = [shape_of(site.equation.invars[1])[axis] for axis in space]
-    places = [shape_of(site.equation.outvars[0])[axis] for axis in numbers.out_spec[2:]]
-
-    def patches(x: Array) -> Array:
-        """Returns (group, position, kernel x channel): slices are much quicker than an unfold."""
-        image, channel, *axes = numbers.lhs_spec
-        x = jnp.pad(x.transpose(image, *axes, channel), [(0, 0), *params["padding"], (0, 0)])
-        slices = []
-        for offset in itertools.product(*(range(length) for length in kernel)):
-            start = [o * step for o, step in zip(offset, params["rhs_dilation"], strict=True)]
-            strides = params["window_strides"]
-            stop = [
-                first + (count - 1) * step + 1
-                for first, count, step in zip(start, places, strides, strict=True)
-            ]
-            slices.append(
-                lax.slice(x, (0, *start, 0), (x.shape[0], *stop, x.shape[-1]), (1, *strides, 1))
-            )
-        return jnp.concatenate(slices, axis=-1).reshape(1, -1, len(slices) * x.shape[-1])
-
-    def features(d: Array) -> Array:
-        image, channel, *axes = numbers.out_spec
-        moved = d.transpose(image, *axes, channel)
-        return moved.reshape(1, -1, moved.shape[-1])
-
-    mapped_patches, mapped_features = jax.vmap(patches), jax.vmap(features)
-    if site.scope is not None:
-        mapped_patches, mapped_features = jax.vmap(mapped_patches), jax.vmap(mapped_features)
-    layout = Layout((), (*space, in_axis), (out_axis,))
-    return _dense(site, at, mapped_patches(data[0]), mapped_features(cotangents[0]), layout)
 
 
 def _gather_part(site: Site, at: int, data: list[Array], cotangents: list[Array]) -> Part | None:

@@ -32,9 +32,18 @@ from tacit.privacy.clipping.equations import (
     run_equations,
     variable_of,
 )
+from tacit.privacy.clipping.unfolding import is_unfoldable, unfolded
+from tacit.privacy.lattice import materialised, materialised_backwards
 from tacit.typing import Array, Key, Params, RecordLoss, Tree
 
 __all__ = ["Program", "trace"]
+
+
+def _bind_unfolded(equation: core.JaxprEqn, operands: list[Any]) -> list[Any]:
+    if is_unfoldable(equation):
+        image, kernel = operands
+        return [unfolded(image, kernel, equation.params)]
+    return bind(equation, operands)
 
 
 def _divide(split: Split, scope: int | None, sites: list[Site], scans: list[Scan]) -> None:
@@ -98,7 +107,7 @@ def _open(
     num_consts, num_carry = params["num_consts"], params["num_carry"]
     if params["jaxpr"].consts:
         raise UnsupportedError("a scan that holds constants is left to the reference")
-    body = Split(inlined(params["jaxpr"]))
+    body = Split(inlined(params["jaxpr"], _bind_unfolded))
     for var in body.jaxpr.jaxpr.constvars:
         body.level[var], body.depends[var] = 0, frozenset()
     for at, (var, operand) in enumerate(zip(body.jaxpr.jaxpr.invars, equation.invars, strict=True)):
@@ -171,6 +180,13 @@ def _run_records(  # noqa: PLR0917
     for equation in split.equations[2]:
         operands = [read(operand) for operand in equation.invars]
         special = split.special.get(id(equation))
+        if isinstance(special, Site) and scope is None:
+            # Norms and sums must read the same numbers as each other. If the operation itself reads
+            # them as well, they are computed and stored once.
+            operands = [
+                value if at in special.values else materialised(value)
+                for at, value in enumerate(operands)
+            ]
         if isinstance(special, tuple):
             scan, initial = special
             outs = _run_scan(scan, initial, operands, values, nudges, saved)
@@ -182,7 +198,7 @@ def _run_records(  # noqa: PLR0917
                 for at, (value, operand) in enumerate(zip(operands, equation.invars, strict=True))
                 if at not in special.values and not isinstance(operand, core.Literal)
             ]
-            outs = _nudged(outs, nudges[special.index])
+            outs = _nudged(outs, nudges[special.index], is_looped=scope is not None)
         environment |= zip(equation.outvars, outs, strict=True)
     return [read(out) for out in split.jaxpr.jaxpr.outvars]
 
@@ -197,7 +213,7 @@ def _run_scan(  # noqa: PLR0917
 ) -> list[Array]:
     """Runs an opened scan: nudges come in with the slices, record operands leave with them."""
     for at, site in initial.items():
-        (operands[at],) = _nudged([operands[at]], nudges[site.index])
+        (operands[at],) = _nudged([operands[at]], nudges[site.index], is_looped=False)
     body, first_carry = scan.body, scan.num_consts
     first_slice = first_carry + scan.num_carry
     inside = [special for special in body.special.values() if isinstance(special, Site)]
@@ -239,13 +255,16 @@ def _run_scan(  # noqa: PLR0917
         reverse=scan.equation.params["reverse"],
     )
     for site, note in zip(inside, notes, strict=True):
-        saved[site.index] = note
+        saved[site.index] = materialised(note)
     return [*carry, *ys]
 
 
-def _nudged(outs: list[Array], nudges: list[Array]) -> list[Array]:
+def _nudged(outs: list[Array], nudges: list[Array], *, is_looped: bool) -> list[Array]:
     rest = iter(nudges)
-    return [out + next(rest) if is_float(out) else out for out in outs]
+    nudged = [out + next(rest) if is_float(out) else out for out in outs]
+    if is_looped:
+        return nudged
+    return [materialised_backwards(out) if is_float(out) else out for out in nudged]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +356,7 @@ def trace(loss: RecordLoss, params: Params, record: Tree, key: Key) -> Program:
     leaves = jax.tree.leaves(params)
     if any(leaf.dtype not in (jnp.float32, jnp.float64) for leaf in leaves):
         raise UnsupportedError("parameters that are not float32 are summed by the reference")
-    closed = inlined(original)
+    closed = inlined(original, _bind_unfolded)
     split = Split(closed)
     for var in closed.jaxpr.constvars:
         split.level[var], split.depends[var] = 0, frozenset()
