@@ -26,6 +26,7 @@ FOUNDATION = {
     "_tree",
     "native",
     "chacha20",
+    "compiling",
     "rng",
 }
 
@@ -40,6 +41,7 @@ ALLOWED = {
     "_tree": set(),
     "native": set(),
     "chacha20": set(),
+    "compiling": set(),
     "rng": set(),
     "_artefact": set(),
     "processes": set(),
@@ -224,7 +226,7 @@ def test_no_public_name_is_defined_twice():
 
 
 def test_there_are_few_files_and_none_is_long():
-    assert len(FILES) <= 206
+    assert len(FILES) <= 207
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
     assert {name: length for name, length in lengths.items() if length > 410} == {}
 
@@ -267,7 +269,7 @@ def test_the_stability_page_lists_exactly_what_packages_offer():
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("of_command", Walk(84, 691, 38)), ("of_program", Walk(49, 433, 30))]
+    ("name", "most"), [("of_command", Walk(84, 691, 38)), ("of_program", Walk(49, 444, 30))]
 )
 def test_the_way_of_a_record_stays_short(name, most):
     found = walk.in_a_new_process(name)

@@ -19,6 +19,7 @@ from benchmarks import (
     profile,
     rows,
     scaling_page,
+    startup,
     tasks,
 )
 from benchmarks.launching import run_together
@@ -301,6 +302,19 @@ def test_the_page_shows_what_was_measured():
     found = json.loads(page.RESULTS.read_text(encoding="utf-8"))
     text = page.PAGE.read_text(encoding="utf-8")
     assert renewed(text, page.SECTIONS, found) == text
+
+
+def test_the_page_shows_how_long_starting_took_when_it_was_measured():
+    page = startup.PAGE.read_text(encoding="utf-8")
+    found = json.loads((ROOT / "benchmarks/startup.json").read_text())
+    assert [row["task"] for row in found] == list(startup.TASKS)
+    assert startup.rendered(page, found) == page
+
+
+def test_a_start_is_measured_without_and_with_what_is_kept():
+    (row,) = startup.measure_startup(["fit"], rounds=1)
+    assert 0 < row["warm"]["cpu"] < row["cold"]["cpu"]
+    assert "`tacit fit`" in startup.render_startup([row])
 
 
 @pytest.fixture(scope="module")

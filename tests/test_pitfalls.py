@@ -27,7 +27,7 @@ from tacit.rng import seeded_key
 
 TESTS = Path(__file__).parent
 DOCUMENT = TESTS.parent / "docs" / "pitfalls.md"
-NUM_PITFALLS, NUM_BAYESIAN = 36, 8
+NUM_PITFALLS, NUM_BAYESIAN = 37, 8
 ANY = tacit.Budget(epsilon=math.inf, delta=1e-3)
 
 

@@ -97,6 +97,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = (
     "audit",
     "certify",
+    "compiling",
     "data",
     "errors",
     "estimators",

@@ -99,6 +99,25 @@ def test_a_method_without_a_hash_is_built_each_time():
     assert compiled_kernel(unhashable, own) is not compiled_kernel(unhashable, own)
 
 
+def test_a_run_traces_its_step_once(monkeypatch):
+    generator = np.random.default_rng(0)
+    records = as_records(generator.normal(size=(N, 3)), generator.integers(2, size=N))
+    build, traced = SGD.build, []
+
+    def counting(self, model):
+        kernel = build(self, model)
+
+        def step(key, state, records):
+            traced.append(self)
+            return kernel.step(key, state, records)
+
+        return kernel._replace(step=step)
+
+    monkeypatch.setattr(SGD, "build", counting)
+    fit(Plan(method=method(), num_steps=4), model(), records, budget=Budget(50.0, 1e-3))
+    assert len(traced) == 1
+
+
 def test_a_second_run_compiles_nothing_and_draws_fresh_noise():
     generator = np.random.default_rng(0)
     records = as_records(generator.normal(size=(N, 3)), generator.integers(2, size=N))

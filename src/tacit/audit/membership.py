@@ -111,7 +111,8 @@ class PlanTrainer:
         """Runs the plan's kernel for all shadow models at once; one chain of each."""
         kernel = self.plan.method.build(self.model)
 
-        def one(key: Key, present: Array) -> Array:
+        # Records are arguments: what a program closes over is part of it, wherever it is kept.
+        def one(key: Key, present: Array, records: Record, canaries: Record) -> Array:
             run_key, draw_key = jax.random.split(key)
             kept = _run(kernel, self.plan, run_key, weighted(records, present))
             states = _members_apart(kernel, kept)
@@ -120,7 +121,9 @@ class PlanTrainer:
             return canary_scores(self.model, draws, canaries)
 
         key = fresh_key() if seed is None else jax.random.fold_in(seeded_key(seed), 0x5AD0)
-        return jax.jit(jax.vmap(one))(jax.random.split(key, len(presence)), jnp.asarray(presence))
+        shadows = jax.jit(jax.vmap(one, in_axes=(0, 0, None, None)))
+        keys = jax.random.split(key, len(presence))
+        return shadows(keys, jnp.asarray(presence), records, canaries)
 
 
 @dataclass(frozen=True)

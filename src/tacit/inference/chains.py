@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tacit import _artefact, _tree
+from tacit.compiling import compiled_once
 from tacit.errors import InvalidArgumentError, TacitError
 from tacit.inference.compilation import Compiled, step_key, step_on_table
 from tacit.inference.half_precision import Recording, retained_layout
@@ -27,7 +28,7 @@ from tacit.models import Model
 from tacit.privacy.accounting.accountants import round_up
 from tacit.privacy.cost import Cost, event_from_json, event_to_json
 from tacit.privacy.statement.text import ARITHMETIC
-from tacit.privacy.stopping import Declared
+from tacit.privacy.stopping import Declared, declared_from_json, declared_to_json
 from tacit.processes import num_processes, translating_lost_workers
 from tacit.rng import seeded_key
 from tacit.state_file import StateFile, state_file_of
@@ -169,11 +170,17 @@ class Chains:
         """
         kernel, self._advance = compiled
         self._kept_steps, self._mesh = set(kept_steps), mesh
-        init_key, run_key = jax.random.split(key)
-        self.keys = jax.random.split(run_key, num_chains)
-        self._states: Tree = states
-        if states is None:
-            self._states = jax.vmap(kernel.init)(jax.random.split(init_key, num_chains))
+
+        @compiled_once
+        def start(key: Key) -> tuple[Key, Tree]:
+            init_key, run_key = jax.random.split(key)
+            begun = None
+            if states is None:
+                begun = jax.vmap(kernel.init)(jax.random.split(init_key, num_chains))
+            return jax.random.split(run_key, num_chains), begun
+
+        self.keys, begun = start(key)
+        self._states: Tree = begun if states is None else states
         if mesh is not None:
             # The leading axis counts chains.
             self._states = everywhere(
@@ -183,6 +190,7 @@ class Chains:
         self._kept = [] if retained is None else [retained]
         if recording is not None:
             self._kept = [(None, info) for _, info in self._kept]
+        self._emitted: list[tuple[Tree, list[int]]] = []
 
     @property
     def states(self) -> Tree:
@@ -194,10 +202,16 @@ class Chains:
     @property
     def retained(self) -> tuple[Tree, Tree]:
         """What was kept so far, and the infos, each as one tree; None before the first."""
+        # On the host: JAX would compile a concatenation for each number of states.
+        self._kept += [
+            jax.tree.map(lambda leaf, at=wanted: np.asarray(leaf)[:, at], emitted)
+            for emitted, wanted in self._emitted
+        ]
+        self._emitted = []
         if not self._kept:
             return None, None
-        join = (jnp if self._recording is None else np).concatenate
-        self._kept = [jax.tree.map(lambda *leaves: join(leaves, axis=1), *self._kept)]
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._kept)
+        self._kept = [jax.device_put(joined) if self._recording is None else joined]
         states, info = self._kept[0]
         return (states if self._recording is None else self._recording.states), info
 
@@ -205,9 +219,8 @@ class Chains:
         """Takes all chains from the first boundary to the last, and keeps what the plan says."""
         before, *ends = boundaries
         with translating_lost_workers(after_step=before):
-            self._states, emitted = self._advance(
-                self.keys, self._states, table, jnp.array(boundaries)
-            )
+            between: Any = np.asarray(boundaries, np.int32)  # making one of JAX compiles a program
+            self._states, emitted = self._advance(self.keys, self._states, table, between)
             self._at_home = None
             if num_processes() > 1:  # what is cut among processes is gathered by all of them
                 self._at_home = jax.block_until_ready(self._own(self._states))
@@ -216,12 +229,11 @@ class Chains:
         if wanted:
             states, info = own
             if self._recording is not None:
-                # On the host, where joining many pieces compiles nothing.
                 states, info = jax.device_get((states, info))
                 self._recording.add(states, wanted)
                 states = None
-            chosen = np.array(wanted)
-            self._kept.append(jax.tree.map(lambda leaf: leaf[:, chosen], (states, info)))
+            # Looked at later: what was just dispatched is not known yet.
+            self._emitted.append(((states, info), wanted))
 
     def _own(self, tree: Tree) -> Tree:
         return tree if self._mesh is None else at_home(tree)
@@ -348,7 +360,7 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | os.PathLike[str]) -
             "arithmetic": ARITHMETIC,
             "is_secure": checkpoint.cost.is_secure,
             "run_id": checkpoint.run_id,
-            "declared": _declared_to_json(checkpoint.declared),
+            "declared": declared_to_json(checkpoint.declared),
         },
     )
 
@@ -394,17 +406,5 @@ def load_checkpoint(
         cost=Cost(event_from_json(document["cost"]), is_secure=document["is_secure"]),
         run_id=document["run_id"],
         # Earlier versions did not write it.
-        declared=_declared_from_json(document.get("declared")),
+        declared=declared_from_json(document.get("declared")),
     )
-
-
-def _declared_to_json(declared: Declared | None) -> dict[str, Any] | None:
-    if declared is None:
-        return None
-    return {"num_steps": declared.num_steps, "cost": event_to_json(declared.cost)}
-
-
-def _declared_from_json(document: dict[str, Any] | None) -> Declared | None:
-    if document is None:
-        return None
-    return Declared(document["num_steps"], event_from_json(document["cost"]))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit import _check, _tree
+from tacit.compiling import compiled_once
 from tacit.errors import InvalidArgumentError
 from tacit.inference.method import objective_of
 from tacit.models import Model
@@ -38,19 +39,23 @@ def synthetic_records(model: Model, inputs: Input, *, seed: int = 0) -> Record:
       seed: of start and targets.
     """
     num_inputs = _tree.num_records(inputs)
-    # Never iterated over: that would take as many slices, and one program to stack them again.
-    keys = jax.random.split(seeded_key(seed), num_inputs + 1)
-    params = model.init(keys[0])
 
-    def target(x: Input, key: Key) -> Array:
-        predict_key, target_key = jax.random.split(key)
-        prediction = model.predict(params, x, predict_key)
-        if isinstance(prediction, Moments):
-            noise = jax.random.normal(target_key, prediction.mean.shape)
-            return prediction.mean + jnp.sqrt(prediction.variance) * noise
-        return jax.random.categorical(target_key, jnp.log(prediction))
+    @compiled_once
+    def targets(inputs: Input, key: Key) -> Array:
+        keys = jax.random.split(key, num_inputs + 1)
+        params = model.init(keys[0])
 
-    return Record(inputs, jax.vmap(target)(inputs, keys[1:]), jnp.ones(num_inputs))
+        def target(x: Input, key: Key) -> Array:
+            predict_key, target_key = jax.random.split(key)
+            prediction = model.predict(params, x, predict_key)
+            if isinstance(prediction, Moments):
+                noise = jax.random.normal(target_key, prediction.mean.shape)
+                return prediction.mean + jnp.sqrt(prediction.variance) * noise
+            return jax.random.categorical(target_key, jnp.log(prediction))
+
+        return jax.vmap(target)(inputs, keys[1:])
+
+    return Record(inputs, targets(inputs, seeded_key(seed)), jnp.ones(num_inputs))
 
 
 def data_free_clip_norm(
@@ -96,10 +101,14 @@ def data_free_clip_norm(
                 f"synthetic must be a Record for a Model; got {type(synthetic).__name__}. Make one"
                 " with tacit.inference.synthetic_records."
             )
-        init_key, record_key = jax.random.split(seeded_key(seed))
-        keys = jax.random.split(record_key, _tree.num_records(synthetic))
-        norm = gradient_norm(model, model.init(init_key))
-        norms = np.asarray(jax.jit(jax.vmap(norm))(synthetic, keys))
+
+        @compiled_once
+        def norms_of(synthetic: Record, key: Key) -> Array:
+            init_key, record_key = jax.random.split(key)
+            keys = jax.random.split(record_key, _tree.num_records(synthetic))
+            return jax.vmap(gradient_norm(model, model.init(init_key)))(synthetic, keys)
+
+        norms = np.asarray(norms_of(synthetic, seeded_key(seed)))
     else:
         if isinstance(synthetic, Record) or not isinstance(synthetic, tuple | list):
             raise InvalidArgumentError(

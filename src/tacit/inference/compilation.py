@@ -15,7 +15,7 @@ from tacit.inference.method import Kernel
 from tacit.models import Model
 from tacit.privacy.clipping.equations import bind, inlined
 from tacit.tables.distributed import CHAINS, PARAMETERS, cut_of, mesh_of, on_table, shared_among
-from tacit.tables.on_host import Fetched
+from tacit.tables.on_host import Fetched, Recorder
 from tacit.typing import Array, Key, Tree
 
 __all__ = [
@@ -102,8 +102,23 @@ class _Parts:
 
 
 def _compile(method: Builder[Any], parts: _Parts) -> Compiled:
-    kernel = method.build(parts.model)
+    kernel = _traced_once(method.build(parts.model))
     return Compiled(kernel, jax.jit(functools.partial(_advance, kernel)))
+
+
+def _traced_once(kernel: Kernel) -> Kernel:
+    """Returns the kernel with a step that is traced once for the same shapes.
+
+    A run looks at its step before it compiles it (`require_no_table`), and asks for the shapes of
+    what it reports. What was looked at is then what is compiled, too.
+    """
+    traced = jax.jit(kernel.step, inline=True)
+
+    def step(key: Key, state: Tree, records: Tree) -> tuple[Tree, Tree]:
+        # A recorder is no tree of arrays, and wants to be told of the draws of every call.
+        return (kernel.step if isinstance(records, Recorder) else traced)(key, state, records)
+
+    return kernel._replace(step=step)
 
 
 _kept = functools.lru_cache(maxsize=_NUM_KEPT)(_compile)

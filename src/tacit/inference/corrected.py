@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from tacit import _tree
+from tacit.compiling import compiled_once
 from tacit.inference.evidence import (
     MAX_PARAMETERS,
     SLOPE_CHANGE,
@@ -24,7 +25,7 @@ from tacit.inference.evidence import (
 )
 from tacit.inference.method import Kernel, objective_of
 from tacit.inference.noise_aware import NoiseAware, noise_aware
-from tacit.inference.stand_in import compiled_once, is_quadratic, prior_site, root_of, sliced
+from tacit.inference.stand_in import is_quadratic, prior_site, root_of, sliced
 from tacit.intervals import IntervalFacts, Parts
 from tacit.models import Model
 from tacit.posterior import Posterior

@@ -1,6 +1,5 @@
 """Priors that are not Gaussian: a Gaussian that stands for one, and draws under the prior."""
 
-import functools
 from collections.abc import Callable
 
 import jax
@@ -9,22 +8,20 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from tacit import _tree
+from tacit.compiling import compiled_once
 from tacit.inference.evidence import Matrix, Vector
 from tacit.inference.noise_aware import PriorSite
 from tacit.models.base import IntegrableLogPrior
 from tacit.rng import seeded_key
 from tacit.typing import Array, Key, Params, Scalar
 
-__all__ = ["compiled_once", "is_quadratic", "prior_site", "root_of", "sliced"]
+__all__ = ["is_quadratic", "prior_site", "root_of", "sliced"]
 
 _NUM_UPDATES = 60
 """Elliptical slices from draws that are nearly right: the reference is the posterior under a
 Gaussian that stands for the prior."""
 
 _LEAST_ANGLE = 1e-6
-
-# What runs a few times at most: compiling it well would take longer than that.
-compiled_once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def root_of(covariance: Matrix) -> Matrix:

@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import roc_auc_score
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
@@ -198,6 +197,8 @@ def auroc(probabilities: ArrayLike, labels: ArrayLike) -> float:
             f"labels must contain every class for a ROC curve; class {missing[0]} is missing. "
             "Drop its column and renormalise, or measure more records."
         )
+    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 (slow to import)
+
     # Column 0 of two holds 1 - p, where rounding merges small p into ties.
     positives = [1] if num_classes == 2 else range(num_classes)
     return float(np.mean([roc_auc_score(classes == k, predictive[:, k]) for k in positives]))

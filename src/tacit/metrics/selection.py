@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.metrics import roc_auc_score
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
@@ -73,6 +72,8 @@ def ood_auroc(inside: ArrayLike, outside: ArrayLike) -> float:
       >>> round(ood_auroc([0.1, 0.2, 0.3], [0.3, 0.4]), 3)
       0.917
     """
+    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 (slow to import)
+
     own, foreign = _scores("inside", inside), _scores("outside", outside)
     is_foreign = np.repeat([False, True], [len(own), len(foreign)])
     return float(roc_auc_score(is_foreign, np.concatenate([own, foreign])))

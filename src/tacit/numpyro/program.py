@@ -15,17 +15,21 @@ from numpy.typing import NDArray
 from numpyro.optim import _NumPyroOptim
 
 from tacit import _tree
+from tacit.compiling import compiled_once
 from tacit.errors import BudgetExceededError, InvalidArgumentError
-from tacit.models.programs.arguments import Arguments, signature_of
+from tacit.inference.compilation import Compiled, compiled_kernel
+from tacit.inference.method import Kernel
+from tacit.models.programs.arguments import Arguments
 from tacit.models.programs.split import SplitProgram, split_program
 from tacit.numpyro.method import (
     DPSVIState,
     PrivateLoss,
     ProgramSVI,
+    StepState,
     program_objective,
     released_loss,
 )
-from tacit.numpyro.settings import PrivacySettings, Resolved, reads_the_loss
+from tacit.numpyro.settings import PrivacySettings, Resolved, is_traced, reads_the_loss, takes
 from tacit.privacy.clipping.gradient import ClippingReport, explain_clipping
 from tacit.privacy.clipping.isolation import require_no_table
 from tacit.privacy.cost import event_to_json
@@ -33,9 +37,9 @@ from tacit.privacy.mechanism import GaussianSum
 from tacit.privacy.sampling import FullBatch, StatedBatch
 from tacit.privacy.stopping import Declared
 from tacit.rng import fresh_key, keyed_hash, seeded_key
-from tacit.typing import Array, Key, Params, Scalar, Tree
+from tacit.typing import Array, Key, Params, Scalar
 
-__all__ = ["PreparedProgram", "is_traced", "prepared_program", "takes"]
+__all__ = ["PreparedProgram", "prepared_program"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,25 +89,32 @@ class PreparedProgram:
         if not jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
             rng_key = jax.random.wrap_key_data(rng_key)
         method = self.resolved.method
-        first = method.build(self.program).init(rng_key)
+        # What `fit` makes of a seed, so that single steps and a run are the same.
+        root = fresh_key() if self.seed is None else seeded_key(self.seed)
+        first, private_key = self._start(rng_key, root)
         if init_params is not None:
             params = method.optim.get_params(first.optim_state)
             params = params | self._unconstrained(init_params)
             first = first._replace(optim_state=method.optim.init(params), average=params)
-        # What `fit` makes of a seed, so that single steps and a run are the same.
-        root = fresh_key() if self.seed is None else seeded_key(self.seed)
-        private_key = jax.random.split(jax.random.split(root)[1], 1)[0]
         return DPSVIState(
             optim_state=first.optim_state,
             mutable_state=None,
             rng_key=first.rng_key,
             step=first.step,
-            fingerprint=jnp.asarray(self.fingerprint, jnp.uint32),
-            declared=jnp.asarray(self.resolved.max_steps or num_steps or 0, jnp.int32),
+            fingerprint=jax.device_put(np.uint32(self.fingerprint)),
+            declared=jax.device_put(np.int32(self.resolved.max_steps or num_steps or 0)),
             average=first.average,
             evidence=first.evidence,
             private_key=private_key,
         )
+
+    @functools.cached_property
+    def _start(self) -> Callable[[Key, Key], tuple[StepState, Key]]:
+        def start(rng_key: Key, root: Key) -> tuple[StepState, Key]:
+            private_key = jax.random.split(jax.random.split(root)[1], 1)[0]
+            return self.resolved.method.build(self.program).init(rng_key), private_key
+
+        return start if self.program.program.sets_up else compiled_once(start)
 
     def _unconstrained(self, params: Params) -> Params:
         transforms = self.program.transforms
@@ -120,6 +131,25 @@ class PreparedProgram:
         num_steps = int(state.declared)
         return Declared(num_steps, self.resolved.method.cost(num_steps)) if num_steps else None
 
+    def compiled(self, state: DPSVIState, *, skip_non_finite: bool) -> Compiled:
+        """Returns what runs on a table from a state on: the same, for all runs and single steps."""
+        method = replace(
+            self.resolved.method,
+            skip_non_finite=skip_non_finite,
+            # A run makes a state to see its shapes: it must be one of the same kind of keys.
+            key_impl=jax.random.key_impl(state.rng_key),
+        )
+        return compiled_kernel(method, self.program)
+
+    def kernel_on(
+        self, state: DPSVIState, mask: Array | None, *, skip_non_finite: bool = False
+    ) -> Kernel:
+        """Returns the kernel for a table, or for one of the user's batches, with its mask."""
+        if mask is None:
+            return self.compiled(state, skip_non_finite=skip_non_finite).kernel
+        method = replace(self.method_on(mask), skip_non_finite=skip_non_finite)
+        return method.build(self.program)
+
     def step(
         self,
         key: Key,
@@ -130,8 +160,8 @@ class PreparedProgram:
         skip_non_finite: bool,
     ) -> tuple[DPSVIState, Scalar]:
         """Takes one step; a pure function."""
-        method = replace(self.method_on(mask), skip_non_finite=skip_non_finite)
-        public, info = method.build(self.program).step(key, state.public, records)
+        kernel = self.kernel_on(state, mask, skip_non_finite=skip_non_finite)
+        public, info = kernel.step(key, state.public, records)
         return state.moved_to(public), info.loss
 
     @functools.cached_property
@@ -276,7 +306,7 @@ class PreparedProgram:
         """Raises where program or optimiser close over the records of a call."""
         key, num_records = seeded_key(0), self.resolved.method.num_records
         mask = None if self.resolved.is_table else jnp.ones(_tree.num_records(records), bool)
-        kernel = self.method_on(mask).build(self.program)
+        kernel = self.kernel_on(state, mask)
         shape = jax.eval_shape(lambda: state.public)
         # The whole table, of which a call may have a batch, may not be closed over either.
         whole = None if mask is None else num_records
@@ -300,17 +330,6 @@ class PreparedProgram:
                 f"the budget is for {max_steps} steps; {start} were made, and {num_steps} more are"
                 " asked for. Make a DPSVI with a larger num_steps (and so more noise) or epsilon."
             )
-
-
-def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function has an argument of this name."""
-    signature = signature_of(function)
-    return signature is not None and name in signature.parameters
-
-
-def is_traced(tree: Tree) -> bool:
-    """Whether a part of a tree is not known yet, because a function is being compiled."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def _is_same(one: Any, other: Any) -> bool:

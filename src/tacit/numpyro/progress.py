@@ -5,15 +5,17 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from dp_accounting import DpEvent
 
+from tacit.compiling import compiled_once
 from tacit.errors import BudgetExceededError, InvalidArgumentError, PrivacyWarning
 from tacit.inference.chains import OnProgress
-from tacit.inference.compilation import compiled_kernel
 from tacit.inference.evidence import histogram_in
 from tacit.inference.run import ChainRun, Course, Start
 from tacit.numpyro.method import DPSVIState, PrivateLoss, StepState
-from tacit.numpyro.program import PreparedProgram, is_traced
+from tacit.numpyro.program import PreparedProgram
+from tacit.numpyro.settings import is_traced
 from tacit.privacy.budget import Ledger, Run, RunRequest
 from tacit.privacy.clipping.slack import NormHistogram
 from tacit.privacy.cost import Cost
@@ -179,12 +181,7 @@ def run_steps(
       As `tacit.fit`: budget and ledger are asked before any record is read, the key is fresh, and
       the ledger is charged before each chunk.
     """
-    method = replace(
-        prepared.resolved.method,
-        skip_non_finite=skip_non_finite,
-        # A run makes a state to see its shapes: it must be one of the same kind of keys.
-        key_impl=jax.random.key_impl(state.rng_key),
-    )
+    method = prepared.resolved.method
     start, is_secure, budget = int(state.step), prepared.seed is None, prepared.resolved.budget
     stop = start + num_steps
     course = Course(
@@ -198,11 +195,11 @@ def run_steps(
     run = ChainRun.within(
         budget,
         course,
-        compiled_kernel(method, prepared.program),
+        prepared.compiled(state, skip_non_finite=skip_non_finite),
         records,
         start=Start(
             step=start,
-            states=jax.tree.map(lambda leaf: leaf[None], state.public),
+            states=_as_chains(state.public),
             cost=Cost.nothing() if start == 0 else Cost(method.cost(start), is_secure=is_secure),
             run_id=run_id,
             declared=prepared.declared_of(state),
@@ -210,9 +207,22 @@ def run_steps(
         seed=prepared.seed,
     )
     made = run.execute(ledger=ledger, progress=progress)
-    last = StepState(*jax.tree.map(lambda leaf: leaf[0], made.states))
-    losses = made.info.loss[0] if method.has_losses else jnp.full(num_steps, jnp.nan)
-    return state.moved_to(last), losses, made.run_id
+    losses = made.info.loss[0] if method.has_losses else _no_losses(num_steps)
+    return state.moved_to(_of_first_chain(made.states)), losses, made.run_id
+
+
+@compiled_once
+def _as_chains(state: StepState) -> StepState:
+    return StepState(*jax.tree.map(lambda leaf: leaf[None], state))
+
+
+@compiled_once
+def _of_first_chain(states: StepState) -> StepState:
+    return StepState(*jax.tree.map(lambda leaf: leaf[0], states))
+
+
+def _no_losses(num_steps: int) -> Array:
+    return jax.device_put(np.full(num_steps, np.nan, jnp.result_type(float)))
 
 
 def statement_of(prepared: PreparedProgram, state: DPSVIState, *, is_charged: bool) -> Statement:

@@ -1,6 +1,7 @@
 """Settings: what a user says of privacy, and what follows once the number of records is known."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpyro.optim import Minimize, _NumPyroOptim, optax_to_numpyro
 
 from tacit import _check
 from tacit.errors import InvalidArgumentError
+from tacit.models.programs.arguments import signature_of
 from tacit.numpyro.method import PrivateLoss, ProgramSVI
 from tacit.privacy.accounting import Accountant
 from tacit.privacy.accounting.accountants import DEFAULT_ACCOUNTANT
@@ -30,9 +32,11 @@ __all__ = [
     "Resolved",
     "as_numpyro_optimiser",
     "given_once",
+    "is_traced",
     "num_particles_of",
     "reads_the_loss",
     "require_reverse_mode",
+    "takes",
 ]
 
 
@@ -291,3 +295,14 @@ def _calibrated(method: ProgramSVI, num_steps: int | None, budget: Budget) -> Pr
         )
     factor = smallest_noise(lambda factor: method.scale_noise(factor).cost(num_steps), budget)
     return method.scale_noise(factor)
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has an argument of this name."""
+    signature = signature_of(function)
+    return signature is not None and name in signature.parameters
+
+
+def is_traced(tree: Tree) -> bool:
+    """Whether a part of a tree is not known yet, because a function is being compiled."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))

@@ -17,14 +17,16 @@ from tacit.models.programs.program import require_private_guide
 from tacit.numpyro.correction import correction_of
 from tacit.numpyro.method import DPSVIState, PrivateLoss
 from tacit.numpyro.posterior import ProgramPosterior
-from tacit.numpyro.program import PreparedProgram, is_traced, prepared_program, takes
+from tacit.numpyro.program import PreparedProgram, prepared_program
 from tacit.numpyro.progress import Counter, evaluated_loss, run_steps, statement_of, take_step
 from tacit.numpyro.settings import (
     PrivacySettings,
     as_numpyro_optimiser,
     given_once,
+    is_traced,
     num_particles_of,
     require_reverse_mode,
+    takes,
 )
 from tacit.privacy.accounting import Accountant
 from tacit.privacy.accounting.accountants import DEFAULT_ACCOUNTANT

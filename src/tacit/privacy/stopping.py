@@ -24,7 +24,7 @@ the best order afterwards, as `RDP` does, is not covered; the mixture is what th
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from dp_accounting import DpEvent
@@ -33,11 +33,18 @@ from tacit.errors import UnprovenAccountingError
 from tacit.privacy.accounting import divergences
 from tacit.privacy.accounting.rules import Adjacency
 from tacit.privacy.budget import Budget
-from tacit.privacy.cost import count_releases
+from tacit.privacy.cost import count_releases, event_from_json, event_to_json
 from tacit.privacy.filters import FilterAccountant, RDPFilter, Spending
 from tacit.privacy.statement.text import FIXED
 
-__all__ = ["AnytimeRDP", "Claim", "Declared", "claim_of"]
+__all__ = [
+    "AnytimeRDP",
+    "Claim",
+    "Declared",
+    "claim_of",
+    "declared_from_json",
+    "declared_to_json",
+]
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,20 @@ class Declared(NamedTuple):
 
     num_steps: int
     cost: DpEvent
+
+
+def declared_to_json(declared: Declared | None) -> dict[str, Any] | None:
+    """Returns what was declared as JSON-able data."""
+    if declared is None:
+        return None
+    return {"num_steps": declared.num_steps, "cost": event_to_json(declared.cost)}
+
+
+def declared_from_json(document: dict[str, Any] | None) -> Declared | None:
+    """Returns what was declared from what `declared_to_json` made of it."""
+    if document is None:
+        return None
+    return Declared(document["num_steps"], event_from_json(document["cost"]))
 
 
 class Claim(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from tacit import _tree
+from tacit.compiling import compiled_once
 from tacit.data import Schema
 from tacit.data.made_up import made_up_features
 from tacit.errors import InvalidArgumentError, UtilityWarning
@@ -87,7 +88,7 @@ def signal_to_noise(plan: Plan, total: Array, num_summed: int) -> float:
     scale = engine.sampling.public_records / num_summed
     releases = max(1, plan.num_steps or 1)
     noise = engine.noise_std / math.sqrt(releases) * (2 * len(total)) ** 0.25
-    return float(jnp.linalg.norm(total)) * scale / noise
+    return float(np.linalg.norm(total)) * scale / noise
 
 
 def warn_if_hopeless(
@@ -111,7 +112,8 @@ def warn_if_hopeless(
     if isinstance(inputs, Schema):
         inputs = made_up_features(inputs, num_rows=_NUM_RECORDS)
     try:
-        totals = _compiled_totals(*model[:4], model.simulator)(inputs, engine.clip_norm)
+        compiled = _compiled_totals(*model[:4], model.simulator)
+        totals = np.asarray(compiled(inputs, engine.clip_norm))
     except (InvalidArgumentError, NotImplementedError):
         return  # no truth can be drawn from an improper prior, which is no reason to refuse a fit
     mean = float(np.mean([signal_to_noise(plan, total, _NUM_RECORDS) for total in totals]))
@@ -133,7 +135,7 @@ def _compiled_totals(*functions: Any) -> Callable[[Input, float], Array]:
     init, log_prior, log_likelihood, predict, simulator = functions
     model = Model(init, log_prior, log_likelihood, predict, None, simulator)
 
-    @jax.jit
+    @compiled_once
     def totals(inputs: Input, clip_norm: float) -> Array:
         start = model.init(seeded_key(0))
 

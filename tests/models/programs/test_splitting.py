@@ -177,6 +177,17 @@ def test_an_autoguide_is_ready_after_the_split():
     assert guide.median(params)["weights"].shape == (2,)
 
 
+def test_an_autoguide_inside_of_a_function_is_ready_after_the_split():
+    inner = autoguide.AutoNormal(logistic)
+
+    def guide(*args, **kwargs):
+        return inner(*args, **kwargs)
+
+    split = split_program(logistic, guide, split_arguments((jnp.ones((N, 2)),), {"y": jnp.ones(N)}))
+    params = split.constrain(jax.jit(split.init)(jax.random.key(0)))
+    assert inner.median(params)["weights"].shape == (2,)
+
+
 def test_a_vae_is_clipped_without_forming_anything_for_a_record_but_its_biases():
     arguments, split = arguments_of(LOCAL["vae"]), local_split("vae")
     params = split.init(jax.random.key(0))

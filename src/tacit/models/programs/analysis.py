@@ -1,5 +1,6 @@
 """Analysis: all that is found out about a program before a record is read."""
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpyro
 from numpyro.handlers import seed, trace
+from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.util import compute_log_probs
 
 from tacit.errors import InvalidArgumentError
@@ -17,9 +19,9 @@ from tacit.models.programs.program import (
     anywhere,
     autoguides_of,
     fresh_guide,
-    initial_params,
     initial_sites,
     no_guide,
+    possible_params,
     require_additive,
     require_private_guide,
 )
@@ -284,7 +286,14 @@ def _require_no_latent_of_records(facts: Mapping[str, SiteFacts], plate: str) ->
 
 
 def _set_up(program: GuidedProgram, blank: Sequence[Array]) -> None:
-    """Calls the guide once with values, since an autoguide keeps those of its first call."""
+    """Calls the guide once with values, since an autoguide keeps those of its first call.
+
+    A function may call an autoguide, too. Where none exists there is nothing to set up, which saves
+    the time of compiling the guide operation by operation.
+    """
+    kinds = set(map(type, [program.guide, *gc.get_objects()]))
+    if not any(issubclass(kind, AutoGuide) for kind in kinds):
+        return
     args, kwargs = program.build(blank)
     guide, _ = program.with_rows(1, None)
     with jax.ensure_compile_time_eval(), numpyro.validation_enabled(False):
@@ -356,8 +365,7 @@ def analyse_program(
     program = prepare_program(run_model, guide or no_guide, arguments, plate=plate)
     shapes = shapes_with_rows(arguments.records, 1)
     blank = blank_records(shapes)
-    keys = jax.random.split(jax.random.key(0))
-    params, constraints = initial_params(program, keys[0], keys[1], blank)
+    params, constraints = possible_params(program, blank)
     of_guide, of_model = require_splittable(program, params, shapes)
     facts = {**of_guide, **of_model}
     return Analysis(

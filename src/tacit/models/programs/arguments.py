@@ -250,7 +250,7 @@ def shapes_with_rows(records: Sequence[Any], num_rows: int) -> list[jax.ShapeDty
 
 def blank_records(shapes: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
     """Returns records of ones, which more programs can have than zeros: scales, counts, labels."""
-    return [jnp.ones(shape.shape, shape.dtype) for shape in shapes]
+    return [jax.device_put(np.ones(shape.shape, shape.dtype)) for shape in shapes]
 
 
 def made_up_records(shapes: Sequence[jax.ShapeDtypeStruct]) -> Iterator[list[Array]]:

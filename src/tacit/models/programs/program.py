@@ -10,7 +10,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -24,6 +23,7 @@ from numpyro.infer.initialization import init_to_uniform
 from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
+from tacit.compiling import compiled_once
 from tacit.errors import InvalidArgumentError
 from tacit.models.programs.arguments import Call, RecordRows, made_up_records, shapes_with_rows
 from tacit.models.programs.sites import SiteFacts, SiteTrace, in_plate
@@ -39,6 +39,7 @@ __all__ = [
     "initial_params",
     "initial_sites",
     "no_guide",
+    "possible_params",
     "require_additive",
     "require_private_guide",
 ]
@@ -225,6 +226,14 @@ class GuidedProgram:
         )
         return ProgramRun(guide_sites, model_sites, log_guide, log_model)
 
+    @property
+    def sets_up(self) -> bool:
+        """Whether the guide sets itself up when it is called, as NumPyro's autoguides do.
+
+        That is left to NumPyro, operation by operation: traced, it puts latents in another order.
+        """
+        return bool(autoguides_of(self.guide))
+
     def is_of_records(self, site: Any) -> bool:
         """Whether a site is inside the record plate."""
         return in_plate(site, self.plate)
@@ -261,6 +270,31 @@ def initial_params(
     return values, bounds
 
 
+def possible_params(
+    program: GuidedProgram, blank: Sequence[Array]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the same for some key, where possible without compiling operations one by one."""
+    if program.sets_up:
+        keys = jax.random.split(jax.random.key(0))
+        return initial_params(program, keys[0], keys[1], blank)
+    bounds: dict[str, Any] = {}
+
+    @compiled_once
+    def start(key: Key) -> tuple[dict[str, Any], list[Any]]:
+        model_seed, guide_seed = jax.random.split(key)
+        values, found = initial_params(program, model_seed, guide_seed, blank)
+        bounds.update(found)
+        return values, list(filter(_is_traced, jax.tree.leaves(found)))
+
+    values, computed = start(jax.random.key(0))
+    computed = iter(computed)
+    return values, jax.tree.map(lambda leaf: next(computed) if _is_traced(leaf) else leaf, bounds)
+
+
+def _is_traced(leaf: object) -> bool:
+    return isinstance(leaf, jax.core.Tracer)
+
+
 def _params(sites: SiteTrace) -> dict[str, Any]:
     return {name: site for name, site in sites.items() if site["type"] == "param"}
 
@@ -292,9 +326,8 @@ def require_additive(
     """
     shared_key, own_key = jax.random.split(jax.random.key(0))
 
-    # It runs a few times at most: compiling it well would take longer than that.
-    @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-    def compare(records: Sequence[Array]) -> tuple[Values, Values]:
+    @compiled_once
+    def compare(params: Mapping[str, Any], records: Sequence[Array]) -> tuple[Values, Values]:
         def alone(record: Sequence[Array], key: Key) -> tuple[Values, Values]:
             run = program.run(params, shared_key, [leaf[None] for leaf in record], key)
             return _densities(run), _own_latents(run, facts, program.plate)
@@ -308,7 +341,7 @@ def require_additive(
         return apart, _densities(together)
 
     for records in made_up_records(shapes_with_rows(shapes, _NUM_ROWS)):
-        apart, together = jax.device_get(compare(records))
+        apart, together = jax.device_get(compare(params, records))
         for label, values in apart.items():
             name = label.removeprefix("guide: ")
             # A sum is finite only where its terms are: one record alone has no standard deviation.

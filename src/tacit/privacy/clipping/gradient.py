@@ -17,8 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
+from numpy.typing import NDArray
 
 from tacit import _tree
+from tacit.chacha20 import CHACHA20
+from tacit.compiling import compiled_once
 from tacit.privacy.clipping import bounds, slack
 from tacit.privacy.clipping.adding import Adding
 from tacit.privacy.clipping.book_keeping import (
@@ -53,7 +56,7 @@ _TOO_SMALL, _TOO_LARGE = 1e-4, 0.5
 changes in the cotangents themselves. Where positions cancel they may be well above."""
 _SCALES = (0.0, 0.5, 1.0)
 """How far parameters are shrunk until some record's gradient is finite; see `_shrunk`."""
-_JAX_GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
+_GENERATORS = (CHACHA20, "threefry2x32", "rbg", "unsafe_rbg")
 _verdicts: dict[str, bool] = {}
 
 
@@ -200,7 +203,7 @@ def is_verified(plan: NormPlan) -> bool:
     signature = str(plan.program.original)
     if signature not in _verdicts:
         # The loss may be traced inside a compiled step; this must run now, outside of it.
-        with jax.ensure_compile_time_eval(), jax.disable_jit(False):
+        with jax.core.eval_context(), jax.disable_jit(False):
             _verdicts[signature] = _agrees(plan)
     return _verdicts[signature]
 
@@ -211,14 +214,17 @@ def _agrees(plan: NormPlan) -> bool:
     num_params = plan.program.num_params
     consts = [_random(generator, var.aval) for var in original.jaxpr.constvars]
     params = [_random(generator, var.aval) for var in original.jaxpr.invars[:num_params]]
-    *data, keys = (
+    data = [
         _random(generator, var.aval, _NUM_RECORDS) for var in original.jaxpr.invars[num_params:]
-    )
-    mask = jnp.ones(_NUM_RECORDS, bool)
+    ]
     settings: Any = {"clipping": Flat(), "clip_norm": 1.0}
 
-    @jax.jit
-    def compare(consts: Sequence[Any], params: list[Array], data: Any, keys: Any) -> Any:
+    @compiled_once
+    def compare(consts: Sequence[Any], params: list[Any], *data_and_keys: Any) -> Any:
+        consts = list(map(_typed, original.jaxpr.constvars, consts))
+        params = list(map(_typed, original.jaxpr.invars, params))
+        *data, keys = map(_typed, original.jaxpr.invars[num_params:], data_and_keys)
+
         def loss(params: list[Array], record: list[Array], key: Any) -> Array:
             arguments = [*params, *record, key]
             return core.jaxpr_as_fun(core.ClosedJaxpr(original.jaxpr, consts))(*arguments)[0]
@@ -226,6 +232,7 @@ def _agrees(plan: NormPlan) -> bool:
         gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, data, keys)
         exact = [jnp.square(g).reshape(_NUM_RECORDS, -1).sum(1) for g in gradients]
         here = plan.with_consts(tuple(consts))
+        mask = jnp.ones(_NUM_RECORDS, bool)
         ruled, fast = norms_and_sum(here, params, data, keys, mask, **settings)
         (factor, *_) = Flat().factors(ruled, clip_norm=1.0)
         slow = [_weighted_sum(factor, gradient) for gradient in gradients]
@@ -234,7 +241,7 @@ def _agrees(plan: NormPlan) -> bool:
     for shrink in _SCALES:
         scaled = [_shrunk(leaf, shrink) for leaf in params]
         exact, ruled, slow, fast = jax.tree.map(
-            functools.partial(np.asarray, dtype=np.float64), compare(consts, scaled, data, keys)
+            functools.partial(np.asarray, dtype=np.float64), compare(consts, scaled, *data)
         )
         if np.isfinite([*exact, *ruled]).all(0).any():
             # In a leaf where all cancels, such as the bias of attention's keys, rounding is left.
@@ -251,7 +258,7 @@ def _weighted_sum(factor: Array, gradient: Array) -> Array:
     return jnp.sum(jnp.where(along > 0, along * gradient, 0.0), axis=0)
 
 
-def _shrunk(leaf: Array, power: float) -> Array:
+def _shrunk(leaf: Any, power: float) -> Any:
     """Divides a parameter by a power of the number of entries that share one of its last axis.
 
     With one half, matrices keep the size of what they multiply: a deep network of large ones, or an
@@ -259,7 +266,7 @@ def _shrunk(leaf: Array, power: float) -> Array:
     """
     if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.ndim < 2:
         return leaf
-    return leaf / jnp.asarray((leaf.size / leaf.shape[-1]) ** power, leaf.dtype)
+    return leaf / np.asarray((leaf.size / leaf.shape[-1]) ** power, leaf.dtype)
 
 
 def _close(exact: Any, ruled: Any) -> bool:
@@ -271,21 +278,27 @@ def _close(exact: Any, ruled: Any) -> bool:
     return bool(np.all(is_bound & (ruled <= (1 + _TOO_LARGE) * exact + floor)))
 
 
-def _random(generator: np.random.Generator, aval: Any, *lead: int) -> Any:
+def _random(generator: np.random.Generator, aval: Any, *lead: int) -> NDArray[Any]:
+    """Returns random numbers, made on the host: JAX would compile a program for each shape."""
     shape = (*lead, *aval.shape)
     if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        return jax.random.split(_key_like(aval.dtype), shape)
+        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(shape, aval.dtype))
+        return generator.integers(2**32, size=data.shape, dtype=np.uint32)
     if jnp.issubdtype(aval.dtype, jnp.floating):
-        return jnp.asarray(generator.normal(size=shape), aval.dtype)
-    return jnp.asarray(generator.integers(0, 2, size=shape), aval.dtype)
+        return generator.normal(size=shape).astype(aval.dtype)
+    return generator.integers(0, 2, size=shape).astype(aval.dtype)
 
 
-def _key_like(dtype: Any) -> Any:
-    """Returns some key of a generator, ours or one of JAX's own."""
-    for key in (seeded_key(0), *(jax.random.key(0, impl=name) for name in _JAX_GENERATORS)):
-        if key.dtype == dtype:
-            return key
-    raise UnsupportedError(f"keys of type {dtype} are not known here")
+def _typed(var: core.Var, numbers: Any) -> Any:
+    """Returns what `_random` made for a variable, as keys where it holds keys."""
+    aval: Any = var.aval
+    if not jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return numbers
+    for generator in _GENERATORS:
+        some = jax.eval_shape(functools.partial(jax.random.key, 0, impl=generator))
+        if some.dtype == aval.dtype:
+            return jax.random.wrap_key_data(numbers, impl=generator)
+    raise UnsupportedError(f"keys of type {aval.dtype} are not known here")
 
 
 @dataclass(frozen=True, kw_only=True)
