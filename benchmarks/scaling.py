@@ -24,7 +24,7 @@ __all__ = ["FULL", "QUICK", "Scaling", "Sizes", "measure_scaling"]
 Scaling: TypeAlias = dict[str, Any]
 """What was found: ``strong``, ``sizes``, ``parts`` and the circumstances."""
 
-_TARGET = 1.6
+_TARGET = 1.75
 _NUM_SHARDS = 100
 
 _STRONG = FitTask(
