@@ -22,14 +22,13 @@ from tacit.privacy.clipping import (
 )
 from tacit.privacy.clipping.book_keeping import norms_and_sum
 from tacit.privacy.clipping.gradient import (
-    _verdicts,
     clipped_gradient_sum,
     find_norm_plan,
-    is_verified,
 )
 from tacit.privacy.clipping.operations import Map, NormPlan, make_norm_plan
 from tacit.privacy.clipping.rules import Dense, Layout, Lookup, Read, joint_squared_norm
 from tacit.privacy.clipping.tracing import trace
+from tacit.privacy.clipping.verification import _verdicts, is_verified
 from tacit.rng import seeded_key
 
 B = 8
