@@ -85,8 +85,9 @@ class Peer:
 
         def visit(seconds: float) -> list[float]:
             assert self._process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                print(way, seconds, file=self._process.stdin, flush=True)
+            if self._process.poll() is not None:
+                return []
+            print(way, seconds, file=self._process.stdin, flush=True)
             return self._answer() or []
 
         return visit
