@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ import jax
 import numpy as np
 
 import tacit
-from benchmarks.scaling_worker import kilobytes
+from benchmarks.scaling_worker import MemoryWatch, kilobytes
 from tacit import metrics
 from tacit.data import as_records
 from tacit.inference import SGLD, load_checkpoint, save_checkpoint
@@ -73,19 +72,6 @@ class Measured(NamedTuple):
     peak_mb: float
     whole_mb: float
     note: str
-
-
-class _Watch(threading.Thread):
-    """Looks every 2 ms how much memory there is that no file backs."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.peak = 0
-
-    def run(self) -> None:
-        while True:
-            self.peak = max(self.peak, kilobytes("RssAnon"))
-            time.sleep(0.002)
 
 
 def inputs_and_labels() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -164,7 +150,7 @@ def _checkpoint(task: Task) -> Any:
 def _measure(task: Task) -> Measured:
     run = _steps(task)[task.step]
     jax.block_until_ready(jax.numpy.zeros(3) + 1)
-    watch = _Watch()
+    watch = MemoryWatch(every=0.002)
     before, started = kilobytes("RssAnon"), time.perf_counter()
     watch.start()
     with warnings.catch_warnings():

@@ -17,7 +17,7 @@ import tacit
 from benchmarks.scaling_tables import classifier, mapped_table, table_in_memory
 from tacit.processes import start_processes, stop_processes
 
-__all__ = ["FitTask", "kilobytes"]
+__all__ = ["FitTask", "MemoryWatch", "kilobytes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +68,21 @@ def kilobytes(name: str) -> int:
     raise KeyError(name)
 
 
-class _Watch(threading.Thread):
-    """Looks every 10 ms how much memory there is that no file backs."""
+class MemoryWatch(threading.Thread):
+    """Looks every so many seconds how many kilobytes of memory there are that no file backs."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: float) -> None:
         super().__init__(daemon=True)
-        self.peak = 0
+        self.peak, self._every = 0, every
 
     def run(self) -> None:
         while True:
             self.peak = max(self.peak, kilobytes("RssAnon"))
-            time.sleep(0.01)
+            time.sleep(self._every)
 
 
 def _measure(task: FitTask) -> dict[str, Any]:
-    watch = _Watch()
+    watch = MemoryWatch(every=0.01)
     watch.start()
     start_processes(
         num_processes=task.num_processes,

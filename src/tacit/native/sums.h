@@ -1,5 +1,5 @@
 // What a step does with records beside arithmetic of its network: drawing their numbers, and adding
-// their rounded gradients. Defined by tacit.privacy.drawing and tacit.privacy.clipping.bounds.
+// their rounded gradients. Defined by tacit.privacy.drawing and tacit.privacy.clipping.adding.
 #pragma once
 
 #include <algorithm>
