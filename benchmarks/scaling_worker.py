@@ -76,6 +76,7 @@ class MemoryWatch(threading.Thread):
         self.peak, self._every = 0, every
 
     def run(self) -> None:
+        """Looks until the process ends."""
         while True:
             self.peak = max(self.peak, kilobytes("RssAnon"))
             time.sleep(self._every)
