@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from privacy import neighbours
 from privacy.neighbours import (
     CASES,
     SAMPLINGS,
@@ -53,6 +54,27 @@ def test_no_record_of_an_adversary_moves_the_integers_further_than_promised(name
     ratios = worst_ratios(name, num_pairs=160, seed=0)
     assert ratios.max() < 1
     assert ratios.max() > 0.9  # pairs that move nothing would test nothing
+
+
+@pytest.mark.parametrize("name", ["dense", "Gram", "joint", "convolution", "per layer"])
+def test_nor_where_a_batch_goes_through_in_chunks_that_stay_in_the_cache(name, monkeypatch):
+    sizes = []
+
+    def noted(*arguments, **settings):
+        sizes.append(best_chunk_size(*arguments, **settings))
+        return sizes[-1]
+
+    best_chunk_size = contributions.best_chunk_size
+    monkeypatch.setattr(contributions, "_IN_CACHE", 500)
+    monkeypatch.setattr(contributions, "_LEAST_ROWS", 5)
+    monkeypatch.setattr(book_keeping, "best_chunk_size", noted)
+    neighbours._compiled.cache_clear()  # or programs with other chunks would answer
+    try:
+        ratios = worst_ratios(name, num_pairs=160, seed=1)
+    finally:
+        neighbours._compiled.cache_clear()
+    assert 1 < max(sizes) <= neighbours.CASES[name].num_records / 2
+    assert 0.9 < ratios.max() < 1
 
 
 # Every case with one way to draw a batch, and the slow ones with the others.
